@@ -1,0 +1,224 @@
+"""Weights in the layout the linear kernels read: tiles of 16 outputs, groups along the input.
+
+A tile holds 16 output rows. Per group of 16 or 32 inputs: 16 scales, 16 offsets (when the format
+has them), then the codes of the group, inputs ascending, 16 lanes wide: eight 4-bit or four 8-bit
+codes of one output in each 32-bit word. Codes are unsigned; a signed code is stored as code + bias.
+Nothing is rounded: scales are float16 only where that is exact. Float weights are stored as they
+are, one 16-lane row per input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hearth.kernels import ggml_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LANES = 16
+TILES_PER_UNIT = 4  # outputs are padded to units of 64, what the one-row kernel takes at once
+UNIT = LANES * TILES_PER_UNIT
+ROWS_AT_ONCE = 4096  # rows decoded at a time: bounds the memory of packing a vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """How one tile is stored: value = (code - bias) * scale + offset; floats have no codes."""
+
+    bits: int  # 4 or 8 a code, 16 or 32 a float
+    bias: int = 0
+    group: int = 32
+    half_scales: bool = True
+    has_offsets: bool = False
+    float_dtype: torch.dtype | None = None
+
+    @property
+    def name(self) -> str:
+        if self.float_dtype is not None:
+            return str(self.float_dtype).removeprefix("torch.")
+        scale = "h" if self.half_scales else "f"
+        offset = "o" if self.has_offsets else ""
+        return f"u{self.bits}b{self.bias}g{self.group}{scale}{offset}"
+
+    @property
+    def scale_bytes(self) -> int:
+        return 2 if self.half_scales else 4
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of one group of one tile."""
+        if self.float_dtype is not None:
+            return self.group * LANES * self.bits // 8
+        per_group = LANES * self.scale_bytes * (2 if self.has_offsets else 1)
+        return per_group + self.group * LANES * self.bits // 8
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLinear:
+    """A weight matrix of N outputs and K inputs. ``data``: uint8, tiles in order of outputs."""
+
+    shape: tuple[int, int]
+    format: WeightFormat
+    data: torch.Tensor
+
+    @property
+    def num_bytes(self) -> int:
+        return self.data.numel()
+
+    @property
+    def num_units(self) -> int:
+        return -(-self.shape[0] // UNIT)
+
+    @property
+    def groups_per_row(self) -> int:
+        return self.shape[1] // self.format.group
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.groups_per_row * self.format.group_bytes
+
+
+def pack_gguf(
+    raw: torch.Tensor, ggml_type: int, row_order: torch.Tensor | None = None
+) -> PackedLinear:
+    """Pack ``raw`` uint8 [N, row bytes]; output n becomes row ``row_order[n]`` when given."""
+    if ggml_type in ggml_blocks.FLOAT_DTYPES:
+        weight = raw.contiguous().view(ggml_blocks.FLOAT_DTYPES[ggml_type])
+        return pack_float(weight if row_order is None else weight[row_order])
+    return pack_blocks(_decoded_slabs(raw, ggml_type, row_order))
+
+
+def _decoded_slabs(
+    raw: torch.Tensor, ggml_type: int, row_order: torch.Tensor | None
+) -> list[ggml_blocks.Blocks]:
+    slabs = []
+    for start in range(0, raw.shape[0], ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, raw.shape[0])
+        rows = raw[start:stop] if row_order is None else raw[row_order[start:stop]]
+        slabs.append(ggml_blocks.decode_blocks(rows, ggml_type))
+    return slabs
+
+
+def pack_blocks(slabs: Sequence[ggml_blocks.Blocks]) -> PackedLinear:
+    """Pack decoded rows, given in slabs whose row counts are multiples of 64 but for the last."""
+    form = _format_of(slabs)
+    num_rows = sum(slab.codes.shape[0] for slab in slabs)
+    data = torch.cat([_pack_slab(slab, form) for slab in slabs])
+    return PackedLinear((num_rows, slabs[0].codes.shape[1]), form, data)
+
+
+def _format_of(slabs: Sequence[ggml_blocks.Blocks]) -> WeightFormat:
+    """The narrowest form that holds every code; an offset of -bias * scale becomes the bias."""
+    bias = _common_bias(slabs)
+    signed = slabs[0].codes.dtype == torch.int8
+    narrow = not signed and all(int(slab.codes.max()) < 16 for slab in slabs)
+    has_offsets = slabs[0].offsets is not None and bias == 0
+    stored = [slab.scales for slab in slabs]
+    if has_offsets:
+        stored += [slab.offsets for slab in slabs if slab.offsets is not None]
+    return WeightFormat(
+        bits=4 if narrow else 8,
+        bias=bias,
+        group=slabs[0].group,
+        half_scales=all(torch.equal(s.half().float(), s) for s in stored),
+        has_offsets=has_offsets,
+    )
+
+
+def _common_bias(slabs: Sequence[ggml_blocks.Blocks]) -> int:
+    """128 for signed codes; b when every offset is -b * scale (Q4_0: 8, Q5_0: 16); else 0."""
+    if slabs[0].codes.dtype == torch.int8:
+        return 128
+    for bias in (8, 16):
+        if all(s.offsets is not None and torch.equal(s.offsets, s.scales * -bias) for s in slabs):
+            return bias
+    return 0
+
+
+def _pack_slab(slab: ggml_blocks.Blocks, form: WeightFormat) -> torch.Tensor:
+    codes = _pad_rows(slab.codes)
+    num_tiles, columns = codes.shape[0] // LANES, codes.shape[1]
+    groups = columns // form.group
+    per_word = 32 // form.bits
+    unsigned = codes.int() + (form.bias if codes.dtype == torch.int8 else 0)
+    words = unsigned.view(num_tiles, LANES, groups, -1, per_word)
+    packed = torch.zeros(words.shape[:-1], dtype=torch.int32)
+    for place in range(per_word):
+        packed |= words[..., place] << (place * form.bits)
+    pieces = [_tile_scales(slab.scales, form)]
+    if form.has_offsets:
+        assert slab.offsets is not None, "the format says so"
+        pieces.append(_tile_scales(slab.offsets, form))
+    lanes_last = packed.permute(0, 2, 3, 1).contiguous()  # tile, group, word, lane
+    pieces.append(lanes_last.view(torch.uint8).view(num_tiles, groups, -1))
+    return torch.cat(pieces, dim=2).flatten()
+
+
+def _tile_scales(scales: torch.Tensor, form: WeightFormat) -> torch.Tensor:
+    """Bytes [tiles, groups, 16 * scale bytes] of [R, groups] scales."""
+    tiled = _pad_rows(scales).view(-1, LANES, scales.shape[1]).transpose(1, 2).contiguous()
+    stored = tiled.half() if form.half_scales else tiled
+    return stored.view(torch.uint8).view(tiled.shape[0], tiled.shape[1], -1)
+
+
+def _pad_rows(matrix: torch.Tensor) -> torch.Tensor:
+    missing = -matrix.shape[0] % UNIT
+    if missing == 0:
+        return matrix
+    padding = torch.zeros((missing, matrix.shape[1]), dtype=matrix.dtype)
+    return torch.cat((matrix, padding))
+
+
+def pack_float(weight: torch.Tensor) -> PackedLinear:
+    """Pack float32, float16 or bfloat16 [N, K] without changing a value."""
+    assert weight.dtype in (torch.float32, torch.float16, torch.bfloat16), "a float weight"
+    columns = weight.shape[1]
+    form = WeightFormat(bits=weight.element_size() * 8, group=1, float_dtype=weight.dtype)
+    integers = torch.int32 if weight.dtype == torch.float32 else torch.int16
+    tiles = _pad_rows(weight.contiguous().view(integers)).view(-1, LANES, columns)
+    data = tiles.transpose(1, 2).contiguous().view(torch.uint8).flatten()
+    return PackedLinear((weight.shape[0], columns), form, data)
+
+
+def dequantise(weight: PackedLinear) -> torch.Tensor:
+    """float32 [N, K]: the values the kernels compute with (tests, references)."""
+    form, (num_rows, columns) = weight.format, weight.shape
+    groups = weight.groups_per_row
+    tiles = weight.data.view(-1, groups, form.group_bytes)
+    if form.float_dtype is not None:
+        values = tiles.contiguous().view(form.float_dtype).view(-1, columns, LANES)
+        return values.transpose(1, 2).reshape(-1, columns)[:num_rows].float()
+    width = LANES * form.scale_bytes
+    scales, rest = _scales_of(tiles, 0, form), width
+    offsets = None
+    if form.has_offsets:
+        offsets, rest = _scales_of(tiles, width, form), 2 * width
+    words = tiles[..., rest:].contiguous().view(torch.int32).view(-1, groups, 1, LANES)
+    words = words.view(tiles.shape[0], groups, -1, LANES)
+    shifts = torch.arange(0, 32, form.bits).view(-1, 1)
+    codes = (words.unsqueeze(-2) >> shifts) & ((1 << form.bits) - 1)
+    codes = codes.flatten(2, 3)  # tile, group, input, lane
+    values = (codes - form.bias).float() * scales.unsqueeze(2)
+    if offsets is not None:
+        values = values + offsets.unsqueeze(2)
+    return values.permute(0, 3, 1, 2).reshape(-1, columns)[:num_rows]
+
+
+def _scales_of(tiles: torch.Tensor, byte: int, form: WeightFormat) -> torch.Tensor:
+    raw = tiles[..., byte : byte + LANES * form.scale_bytes].contiguous()
+    return raw.view(torch.float16 if form.half_scales else torch.float32).float()
+
+
+def concatenate(weights: Sequence[PackedLinear]) -> PackedLinear | None:
+    """One matrix of all outputs in order; None when formats differ or rows do not fill units."""
+    first = weights[0]
+    alike = all(w.format == first.format and w.shape[1] == first.shape[1] for w in weights)
+    if not alike or any(w.shape[0] % UNIT for w in weights[:-1]):
+        return None
+    num_rows = sum(w.shape[0] for w in weights)
+    data = torch.cat([w.data for w in weights])
+    return PackedLinear((num_rows, first.shape[1]), first.format, data)
