@@ -230,9 +230,7 @@ class Saved:
     bytes_written: int
 
 
-Event = (
-    Loading | Loaded | LoadFailed | Unloaded | Reading | Tokens | Finished | Failed | Saved
-)
+Event = Loading | Loaded | LoadFailed | Unloaded | Reading | Tokens | Finished | Failed | Saved
 
 
 class EnginePort(Protocol):

@@ -1,0 +1,108 @@
+"""Chat templates: untrusted Jinja from a model file, rendered in a sandbox with bounds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jinja2
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+from hearth.engine.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_RANGE = 10_000
+MAX_PIECES = 200_000  # emitted fragments: bounds loops that a template may nest
+MAX_CHARS = 4_000_000
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+PLAIN = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+class _TooMuch(Exception):
+    """A template asked for more than any chat needs."""
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Bounds what the language can multiply: ranges, repeated strings, powers."""
+
+    intercepted_binops = frozenset(("*", "**", "%"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**" or (operator == "*" and _is_repetition(left, right)):
+            raise _TooMuch
+        return super().call_binop(context, operator, left, right)
+
+
+def _is_repetition(left: Any, right: Any) -> bool:
+    return not (isinstance(left, int | float) and isinstance(right, int | float))
+
+
+def _bounded_range(*bounds: int) -> range:
+    result = range(*bounds)
+    if len(result) > MAX_RANGE:
+        raise _TooMuch
+    return result
+
+
+class ChatTemplate:
+    """A compiled template. Thread-safe; holds no clock and no randomness, so that the same chat
+    always gives the same prompt."""
+
+    def __init__(self, source: str) -> None:
+        environment = _Sandbox(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], autoescape=False
+        )
+        environment.globals = {
+            "range": _bounded_range,
+            "raise_exception": _raise_exception,
+            "namespace": jinja2.utils.Namespace,
+        }
+        environment.filters["tojson"] = _tojson
+        try:
+            self._template = environment.from_string(source)
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise UserError(
+                f"The model's chat template cannot be read: {error}.",
+                action="Choose another version of the model.",
+            ) from error
+
+    def render(self, messages: Sequence[Mapping[str, str]], **variables: object) -> str:
+        """The prompt as text, with the opening of the reply. Raises UserError with the reason."""
+        pieces: list[str] = []
+        num_chars = 0
+        try:
+            stream = self._template.generate(
+                messages=[dict(message) for message in messages],
+                add_generation_prompt=True,
+                **variables,
+            )
+            for piece in stream:
+                pieces.append(piece)
+                num_chars += len(piece)
+                if len(pieces) > MAX_PIECES or num_chars > MAX_CHARS:
+                    raise _TooMuch
+        except _TooMuch as error:
+            raise UserError("The model's chat template asks for too much work.") from error
+        except (jinja2.TemplateError, SecurityError, RecursionError) as error:
+            raise UserError(f"The model's chat template refuses this chat: {error}.") from error
+        except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+            raise UserError(f"The model's chat template fails: {error}.") from error
+        return "".join(pieces)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    """JSON as the model was trained on: nothing escaped for HTML, non-ASCII kept."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
