@@ -28,5 +28,5 @@ class MachineError(HearthError):
     """The machine says no: disk full, no memory, no permission, no device, no network."""
 
 
-class Cancelled(HearthError):
+class CancelledError(HearthError):
     """The user stopped the work."""

@@ -27,7 +27,7 @@ PLAIN = (
 )
 
 
-class _TooMuch(Exception):
+class _TooMuchError(Exception):
     """A template asked for more than any chat needs."""
 
 
@@ -38,7 +38,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" or (operator == "*" and _is_repetition(left, right)):
-            raise _TooMuch
+            raise _TooMuchError
         return super().call_binop(context, operator, left, right)
 
 
@@ -49,7 +49,7 @@ def _is_repetition(left: Any, right: Any) -> bool:
 def _bounded_range(*bounds: int) -> range:
     result = range(*bounds)
     if len(result) > MAX_RANGE:
-        raise _TooMuch
+        raise _TooMuchError
     return result
 
 
@@ -89,8 +89,8 @@ class ChatTemplate:
                 pieces.append(piece)
                 num_chars += len(piece)
                 if len(pieces) > MAX_PIECES or num_chars > MAX_CHARS:
-                    raise _TooMuch
-        except _TooMuch as error:
+                    raise _TooMuchError
+        except _TooMuchError as error:
             raise UserError("The model's chat template asks for too much work.") from error
         except (jinja2.TemplateError, SecurityError, RecursionError) as error:
             raise UserError(f"The model's chat template refuses this chat: {error}.") from error

@@ -40,7 +40,7 @@ PRE_PATTERNS: dict[str, str | None] = {
     "llama3": _LLAMA,
 }
 NFC_FAMILIES = ("qwen2", "qwen35")
-# Ends of a turn that files sometimes fail to name; used only when the vocabulary has them as control.
+# Ends of a turn that files sometimes fail to name; used when the vocabulary has them as control.
 KNOWN_ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "</s>")
 
 
@@ -84,10 +84,8 @@ class Vocabulary:
         known = self._vocabulary_bytes.get(token_id)
         if known is None:
             text = self._control.id_to_token(token_id) or ""
-            if token_id in self.control_ids:
-                known = text.encode()
-            else:
-                known = self._bytes.decode(text)
+            is_control = token_id in self.control_ids
+            known = text.encode() if is_control else self._bytes.decode(text)
             self._vocabulary_bytes[token_id] = known
         return known
 
@@ -98,7 +96,7 @@ class Vocabulary:
 
 
 class _ByteAlphabet:
-    """GPT-2's byte-level alphabet: printable bytes stand for themselves, the others for U+0100 on."""
+    """GPT-2's byte-level alphabet: printable bytes stand for themselves, others for U+0100 on."""
 
     def __init__(self) -> None:
         printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -118,7 +116,7 @@ def _encodable(text: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise UserError(
-            f"The text holds half of a surrogate pair at character {error.start}, which is not text.",
+            f"The text holds half a surrogate pair at character {error.start}, which is no text.",
             action="Remove that character; the message itself is kept as it is.",
         ) from error
     return text
@@ -163,7 +161,7 @@ def _bpe(data: GgufText) -> Tokenizer:
         raise UserError("The tokenizer's merges are damaged.", action="Download the model again.")
     try:
         tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False))
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception for bad merges
+    except Exception as error:
         raise UserError(
             f"The tokenizer's merges are damaged: {error}.", action="Download the model again."
         ) from error
@@ -196,7 +194,7 @@ def _from_folder(data: FolderText) -> Vocabulary:
         description = json.loads(data.tokenizer_json.read_text("utf-8"))
         added = {int(item["id"]): str(item["content"]) for item in description["added_tokens"]}
         plain = Tokenizer.from_str(json.dumps(description | {"added_tokens": []}))
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception for bad files
+    except Exception as error:
         raise UserError(
             f"{data.tokenizer_json.name} cannot be read: {error}.",
             action="Download the model's tokenizer files again.",

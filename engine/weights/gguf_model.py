@@ -122,7 +122,7 @@ def read_config(metadata: Metadata, gguf: GgufFile) -> ModelConfig:
     architecture = metadata.text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UserError(
-            f"{metadata.path.name} has the architecture {architecture}, which Hearth cannot run yet.",
+            f"{metadata.path.name} has architecture {architecture}, which Hearth cannot run yet.",
             action=f"Choose a model of one of these: {', '.join(ARCHITECTURES)}.",
         )
     key = architecture + "."
