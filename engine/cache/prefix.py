@@ -9,7 +9,6 @@ holds their state (``requires_state``).
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,6 +54,22 @@ class Prefix:
     reused_tokens: int
     restored_tokens: int
     state: State | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveJob:
+    """A page to be written by another thread; nobody changes it meanwhile."""
+
+    disk: DiskTier
+    parent_key: bytes
+    ids: tuple[int, ...]
+    page: PageId
+    buffer: memoryview
+    states: dict[int, State]
+
+    def write(self) -> int:
+        """Returns the bytes written."""
+        return self.disk.save(self.parent_key, self.ids, self.buffer, self.states)
 
 
 class PrefixCache:
@@ -168,28 +183,22 @@ class PrefixCache:
         self._attach(node)
         return node
 
-    def save(self, deadline: float) -> tuple[int, int]:
-        """Write nodes that are not on disk yet, parents first, until ``deadline`` (monotonic
-        seconds). Returns the number of entries and of bytes written."""
-        entries = written = 0
-        if self._disk is None:
-            return 0, 0
+    def unsaved(self) -> list[SaveJob]:
+        """What is not on disk yet, parents first; each job holds a reference to its page, which the
+        caller releases when it is written."""
+        if self._disk is None or not self._disk.is_on:
+            return []
+        jobs = []
         for node in self._walk():
             if node.saved:
                 continue
-            if time.monotonic() > deadline or not self._disk.is_on:
-                break
-            parent_key = node.parent.key if node.parent else b""
-            written += self._disk.save(
-                parent_key, node.ids, self._arena.buffer(node.page), node.states
-            )
             node.saved = True
-            entries += 1
-        return entries, written
-
-    @property
-    def has_unsaved(self) -> bool:
-        return self._disk is not None and any(not node.saved for node in self._walk())
+            self._arena.retain(node.page)
+            parent_key = node.parent.key if node.parent else b""
+            buffer = self._arena.buffer(node.page)
+            states = dict(node.states)
+            jobs.append(SaveJob(self._disk, parent_key, node.ids, node.page, buffer, states))
+        return jobs
 
     def _walk(self) -> Iterator[Node]:
         stack = list(self._roots)

@@ -1,0 +1,138 @@
+"""From a path to a running model: open, pack, plan memory, warm up."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hearth.engine.cache import budget
+from hearth.engine.cache.disk import DiskTier, ModelKey
+from hearth.engine.cache.pages import PageArena
+from hearth.engine.cache.prefix import PrefixCache
+from hearth.engine.draft.depth import StepTimes
+from hearth.engine.model.decoder import NUMERIC_VERSION, Decoder, Limits, load_weights
+from hearth.engine.protocol import ModelInfo
+from hearth.engine.scheduler import Model
+from hearth.engine.text.prompt import load_text
+from hearth.engine.weights.model_files import open_model
+from hearth.kernels import graph
+from hearth.kernels.kv import PAGE_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hearth.engine.engine import EngineConfig
+    from hearth.engine.weights.model_files import ModelFiles
+
+TIMED_ROWS = (1, 2, 4, 8, 16)
+TIMED_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    path: Path
+    context_length: int | None
+
+
+def load_model(
+    wanted: LoadRequest,
+    config: EngineConfig,
+    on_progress: Callable[[str, int, int], None],
+    is_cancelled: Callable[[], bool],
+) -> tuple[Model, ModelInfo]:
+    """Raises HearthError with a sentence when the model cannot be opened or does not fit."""
+    files = open_model(wanted.path)
+    on_progress("Reading the tokenizer", 0, files.weight_bytes)
+    text = load_text(files.text)
+    page_bytes = files.config.num_hidden_layers * Decoder.page_floats(files.config) * 4
+    plan = budget.plan(
+        page_bytes=page_bytes,
+        max_context=files.config.max_position_embeddings,
+        wanted_context=wanted.context_length,
+        available_bytes=max(budget.available_bytes() - files.weight_bytes, 0),
+    )
+    weights = load_weights(
+        files, lambda done, total: on_progress("Loading weights", done, total), is_cancelled
+    )
+    arena = PageArena(
+        plan.num_pages, files.config.num_hidden_layers, Decoder.page_floats(files.config)
+    )
+    limits = Limits(
+        max_rows=config.prefill_chunk + config.max_logit_rows,
+        max_logit_rows=config.max_logit_rows,
+        max_requests=config.max_requests,
+        context_length=plan.context_length,
+    )
+    decoder = Decoder(weights, limits, arena.pages)
+    on_progress("Warming up", files.weight_bytes, files.weight_bytes)
+    times = measure_times(decoder, arena)
+    disk = _disk_tier(config, files, arena)
+    model = Model(
+        decoder=decoder,
+        arena=arena,
+        cache=PrefixCache(arena, disk=disk),
+        text=text,
+        times=times,
+        context_length=plan.context_length,
+        prefill_chunk=config.prefill_chunk,
+    )
+    return model, _info(files, text.has_chat_template, plan.context_length)
+
+
+def measure_times(decoder: Decoder, arena: PageArena) -> StepTimes:
+    """Compile every kernel by running it, and time passes by their number of rows.
+
+    Rows stand at position 0 of a page that nobody owns yet; what they write is overwritten later.
+    """
+    page = arena.allocate()
+    assert page is not None, "a new arena has free pages"
+    inputs = decoder.inputs
+    inputs.page_table[0, 0] = page
+    seconds = []
+    for rows in TIMED_ROWS:
+        inputs.ids[:rows] = 0
+        inputs.positions[:rows] = 0
+        inputs.row_request[:rows] = 0
+        inputs.logit_rows[:rows] = 0
+        seconds.append(min(_timed(decoder, rows) for _ in range(TIMED_REPEATS)))
+    arena.release(page)
+    return StepTimes(TIMED_ROWS, tuple(seconds))
+
+
+def _timed(decoder: Decoder, rows: int) -> float:
+    started = time.perf_counter()
+    decoder.forward(rows, rows)
+    return time.perf_counter() - started
+
+
+def _disk_tier(config: EngineConfig, files: ModelFiles, arena: PageArena) -> DiskTier | None:
+    if config.cache_folder is None:
+        return None
+    model = files.config
+    key = ModelKey(
+        weights=files.fingerprint,
+        arithmetic=f"{graph.backend()} {NUMERIC_VERSION}",
+        cache_dtype="float32",
+        page_floats=arena.page_bytes // 4,
+        num_layers=model.num_hidden_layers,
+        rope=f"{PAGE_TOKENS} {model.rope_theta} {model.rope_scaling}",
+    )
+    return DiskTier(config.cache_folder, key, capacity_bytes=config.cache_capacity_bytes)
+
+
+def _info(files: ModelFiles, has_chat_template: bool, context_length: int) -> ModelInfo:
+    return ModelInfo(
+        name=files.name,
+        path=str(files.path),
+        architecture=files.config.architecture,
+        num_parameters=files.num_parameters,
+        weight_bytes=files.weight_bytes,
+        context_length=context_length,
+        vocab_size=files.config.vocab_size,
+        device="CPU",
+        kernels=graph.backend(),
+        fingerprint=f"{files.fingerprint}-{NUMERIC_VERSION}",
+        has_chat_template=has_chat_template,
+    )
