@@ -119,7 +119,7 @@ class Profile:
         return True
 
     def listen(self, on_raise: Callable[[], None]) -> None:
-        """Call ``on_raise`` (on a thread of its own) whenever a second start asks for the window."""
+        """Call ``on_raise``, on another thread, whenever a second start asks for the window."""
         address = self._socket_path()
         if address is None:
             return

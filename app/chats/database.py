@@ -47,6 +47,12 @@ def machine_errors() -> Iterator[None]:
         raise MachineError(known[0], action=known[1]) from error
 
 
+def is_disk_full(error: MachineError) -> bool:
+    """Whether SQLite said so."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    return bool(code == sqlite3.SQLITE_FULL)
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A usable connection and what had to be said about opening it."""

@@ -6,9 +6,9 @@ being written is journalled; after a crash it is rebuilt from the journal.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
-import sqlite3
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from hearth.app.chats.search import Scope, search
 from hearth.engine.errors import MachineError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 PURGE_AFTER_S = 30 * 24 * 3600.0
@@ -74,12 +74,20 @@ class ChatStore:
     def _check_thread(self) -> None:
         assert threading.get_ident() == self._owner, "the store belongs to one thread"
 
-    def _write(self) -> _Write:
-        """A transaction that is on the disk when it ends."""
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[None]:
+        """A transaction that is on the disk when it ends. A full disk gives up the ballast, so that
+        the next, smaller write (finishing, deleting) can succeed."""
         self._check_thread()
         if self._read_only:
             raise MachineError("These chats can only be read here: a newer Hearth wrote them.")
-        return _Write(self._connection, self._folder)
+        try:
+            with database.machine_errors(), database.transaction(self._connection):
+                yield
+        except MachineError as error:
+            if database.is_disk_full(error):
+                database.drop_ballast(self._folder)
+            raise
 
     # --------------------------------------------------------------------------------------- chats
 
@@ -416,37 +424,9 @@ class ChatStore:
         return problems(self._connection, self._blobs)
 
 
-class _Write:
-    """A write transaction; on a full disk the ballast is given up once and the rest stays whole."""
-
-    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
-        self._connection = connection
-        self._folder = folder
-        self._transaction: Any = None
-        self._errors: Any = None
-
-    def __enter__(self) -> None:
-        self._errors = database.machine_errors()
-        self._errors.__enter__()
-        self._transaction = database.transaction(self._connection)
-        try:
-            self._transaction.__enter__()
-        except BaseException as error:
-            if not self._errors.__exit__(type(error), error, error.__traceback__):
-                raise
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            if not self._transaction.__exit__(kind, error, trace) and error is not None:
-                raise error
-        except sqlite3.OperationalError as failure:
-            if getattr(failure, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
-                database.drop_ballast(self._folder)
-            self._errors.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-
-
-_CHATS = "SELECT id, title, system_prompt, created_at, updated_at, leaf_id, pinned, deleted_at FROM chat "
+_CHATS = """
+SELECT id, title, system_prompt, created_at, updated_at, leaf_id, pinned, deleted_at FROM chat
+"""
 _MESSAGES = (
     "SELECT m.number, m.id, m.chat_id, m.parent_id, m.role, m.status, m.created_at, m.token_ids, "
     "m.model_fingerprint, m.model_name, m.usage, m.finish_reason FROM message AS m WHERE "

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from hearth.app.chats.records import MessageId
 
-Parents = "Mapping[MessageId, MessageId | None]"
+    Parents = Mapping[MessageId, MessageId | None]
 
 
-def path_to(leaf: MessageId, parents: Mapping[MessageId, MessageId | None]) -> list[MessageId]:
+def path_to(leaf: MessageId, parents: Parents) -> list[MessageId]:
     """From the root to ``leaf``; empty when ``leaf`` is unknown."""
     path: list[MessageId] = []
     seen: set[MessageId] = set()
@@ -31,9 +31,9 @@ def path_to(leaf: MessageId, parents: Mapping[MessageId, MessageId | None]) -> l
 def children_of(
     parent: MessageId | None,
     order: Sequence[MessageId],
-    parents: Mapping[MessageId, MessageId | None],
+    parents: Parents,
 ) -> list[MessageId]:
-    """Children in the order they were made; None gives the roots (unknown parents count as none)."""
+    """Children, oldest first; None gives the roots (an unknown parent counts as none)."""
     return [
         message
         for message in order
@@ -42,7 +42,7 @@ def children_of(
 
 
 def siblings_of(
-    message: MessageId, order: Sequence[MessageId], parents: Mapping[MessageId, MessageId | None]
+    message: MessageId, order: Sequence[MessageId], parents: Parents
 ) -> list[MessageId]:
     """Versions of a message, oldest first, itself included."""
     parent = parents.get(message)
@@ -50,7 +50,7 @@ def siblings_of(
 
 
 def newest_leaf_below(
-    message: MessageId, order: Sequence[MessageId], parents: Mapping[MessageId, MessageId | None]
+    message: MessageId, order: Sequence[MessageId], parents: Parents
 ) -> MessageId:
     """The end of the branch that goes on from ``message`` by the newest child each time."""
     seen = {message}
