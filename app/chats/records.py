@@ -68,9 +68,9 @@ class Message:
 
     ``token_ids``: for an assistant message the ids of the reply that were really run or produced
     (end of turn included); for a user or system message the ids that its turn added to the prompt
-    (template scaffolding included). None when unknown. The token history of a branch is the
-    concatenation along its path, and it is only valid when every message on the path has ids that
-    belong to the same ``model_fingerprint``.
+    (template scaffolding included). None when unknown. ``covers`` counts the messages right before
+    this one whose tokens are in its ids too (a chat that another model had begun). The token
+    history of a branch is the concatenation of its slices, valid for one ``model_fingerprint``.
     """
 
     id: MessageId
@@ -81,6 +81,7 @@ class Message:
     status: Status
     created_at: float  # seconds since the epoch, UTC
     token_ids: tuple[int, ...] | None = None
+    covers: int = 0
     model_fingerprint: str | None = None
     model_name: str | None = None
     usage: dict[str, float] | None = None  # fields of engine.protocol.Usage

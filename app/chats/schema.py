@@ -55,6 +55,7 @@ CREATE TABLE message (
     status TEXT NOT NULL,
     created_at REAL NOT NULL,
     token_ids BLOB,
+    covers INTEGER NOT NULL DEFAULT 0,
     model_fingerprint TEXT,
     model_name TEXT,
     usage TEXT,

@@ -308,13 +308,18 @@ class ChatStore:
         return tuple(interrupted)
 
     def set_token_ids(
-        self, message_id: MessageId, token_ids: Sequence[int], model_fingerprint: str
+        self,
+        message_id: MessageId,
+        token_ids: Sequence[int],
+        model_fingerprint: str,
+        *,
+        covers: int = 0,
     ) -> None:
-        """The ids that a message's turn really added to the prompt."""
+        """The ids that a message's turn and the ``covers`` messages before it became."""
         with self._write():
             self._connection.execute(
-                "UPDATE message SET token_ids = ?, model_fingerprint = ? WHERE id = ?",
-                (codec.encode_ids(token_ids), model_fingerprint, message_id),
+                "UPDATE message SET token_ids = ?, model_fingerprint = ?, covers = ? WHERE id = ?",
+                (codec.encode_ids(token_ids), model_fingerprint, covers, message_id),
             )
 
     # ------------------------------------------------------------------------------------- reading
@@ -429,7 +434,7 @@ SELECT id, title, system_prompt, created_at, updated_at, leaf_id, pinned, delete
 """
 _MESSAGES = (
     "SELECT m.number, m.id, m.chat_id, m.parent_id, m.role, m.status, m.created_at, m.token_ids, "
-    "m.model_fingerprint, m.model_name, m.usage, m.finish_reason FROM message AS m WHERE "
+    "m.model_fingerprint, m.model_name, m.usage, m.finish_reason, m.covers FROM message AS m WHERE "
 )
 
 
@@ -464,4 +469,5 @@ def _message(row: tuple[Any, ...], parts: Sequence[Part]) -> Message:
         model_name=row[9],
         usage=None if row[10] is None else json.loads(row[10]),
         finish_reason=row[11],
+        covers=row[12],
     )

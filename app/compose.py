@@ -1,0 +1,94 @@
+"""The composition root: the one place of the application that knows how the engine is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from hearth.app.profile import Paths
+    from hearth.app.settings import Settings
+    from hearth.engine.protocol import EnginePort
+
+
+def build_engine(
+    paths: Paths, settings: Settings, on_wake: Callable[[], None] | None = None
+) -> EnginePort:
+    """An engine that keeps its prefixes in the profile's cache. Imports torch: seconds."""
+    from hearth.engine.engine import Engine, EngineConfig
+
+    config = EngineConfig(
+        cache_folder=paths.prefix_cache if settings.speed.cache_gigabytes > 0 else None,
+        cache_capacity_bytes=int(settings.speed.cache_gigabytes * (1 << 30)),
+        num_threads=settings.speed.threads,
+    )
+    return Engine(config, on_wake)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What ``hearth models inspect`` prints; sizes in bytes and tokens."""
+
+    name: str
+    path: str
+    architecture: str
+    num_parameters: int
+    weight_bytes: int
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    trained_context: int
+    cache_bytes_per_token: int
+    fingerprint: str
+
+
+def inspect_model(path: Path) -> ModelFacts:
+    """Read a model's headers. Raises UserError or MachineError with a sentence."""
+    from hearth.engine.model.decoder import Decoder
+    from hearth.engine.weights.model_files import open_model
+    from hearth.kernels.kv import PAGE_TOKENS
+
+    files = open_model(path)
+    config = files.config
+    page_bytes = config.num_hidden_layers * Decoder.page_floats(config) * 4
+    return ModelFacts(
+        name=files.name,
+        path=str(files.path),
+        architecture=config.architecture,
+        num_parameters=files.num_parameters,
+        weight_bytes=files.weight_bytes,
+        layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        vocabulary=config.vocab_size,
+        trained_context=config.max_position_embeddings,
+        cache_bytes_per_token=page_bytes // PAGE_TOKENS,
+        fingerprint=files.fingerprint,
+    )
+
+
+def run_bench(arguments: Sequence[str]) -> int:
+    from hearth.engine import bench
+
+    return bench.main(arguments)
+
+
+def run_check(arguments: Sequence[str]) -> int:
+    from hearth.engine import check
+
+    return check.main(arguments)
+
+
+def kernel_backend() -> str:
+    """ "llvm" or "reference"."""
+    from hearth.kernels.graph import backend
+
+    return backend()
