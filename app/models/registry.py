@@ -85,7 +85,7 @@ class ModelRegistry:
             return InstalledModel(path.stem, path, _size(path), is_own=False)
         raise UserError(
             f"There is no model {name}.",
-            action="See 'hearth models list', or get the starter with 'hearth models pull starter'.",
+            action="See 'hearth models list', or run 'hearth models pull starter'.",
         )
 
     def default(self, preferred: str) -> Path | None:
