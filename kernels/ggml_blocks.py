@@ -1,7 +1,9 @@
 """Decodes ggml's quantised blocks: raw bytes to integer codes with a scale (and offset) a group.
 
 The layouts are those of the GGUF specification. ``value = code * scale + offset`` in float32 equals
-the reference dequantiser's value for every format here (tests/oracle/test_block_formats.py).
+the reference dequantiser's value for every format here (tests/oracle/test_block_formats.py), bit
+for bit while scales are finite; only a zero of Q4_0 and Q5_0 may have the other sign. What a block
+with an infinite scale is worth is not defined.
 """
 
 from __future__ import annotations
@@ -89,9 +91,9 @@ def decode_blocks(raw: torch.Tensor, ggml_type: int) -> Blocks:
 
 
 def dequantise(raw: torch.Tensor, ggml_type: int) -> torch.Tensor:
-    """float32 [R, K] of any type in ``LAYOUTS``, bit-equal to gguf's dequantiser."""
+    """float32 [R, K] of any type in ``LAYOUTS``, equal to gguf's dequantiser (see the module)."""
     if ggml_type in FLOAT_DTYPES:
-        return raw.contiguous().view(FLOAT_DTYPES[ggml_type]).float()
+        return _aligned(raw).view(FLOAT_DTYPES[ggml_type]).float()
     return decode_blocks(raw, ggml_type).values()
 
 
@@ -102,9 +104,15 @@ def dequantise(raw: torch.Tensor, ggml_type: int) -> torch.Tensor:
 _Decoded = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int]
 
 
+def _aligned(part: torch.Tensor) -> torch.Tensor:
+    """A copy that may be viewed as a wider type: a part of a single block is contiguous where it
+    lies, often at an address that is no multiple of the type's size."""
+    return part.clone(memory_format=torch.contiguous_format)
+
+
 def _half(blocks: torch.Tensor, byte: int) -> torch.Tensor:
     """The float16 at ``byte`` of each block, as float32 [R, B, 1]."""
-    return blocks[..., byte : byte + 2].contiguous().view(torch.float16).float()
+    return _aligned(blocks[..., byte : byte + 2]).view(torch.float16).float()
 
 
 def _halves(codes: torch.Tensor) -> torch.Tensor:
@@ -114,7 +122,7 @@ def _halves(codes: torch.Tensor) -> torch.Tensor:
 
 def _fifth_bits(blocks: torch.Tensor, byte: int) -> torch.Tensor:
     """Bit i of the 32-bit word at ``byte``, moved to bit 4: [R, B, 32]."""
-    word = blocks[..., byte : byte + 4].contiguous().view(torch.int32)
+    word = _aligned(blocks[..., byte : byte + 4]).view(torch.int32)
     return (((word >> torch.arange(32)) & 1) << 4).to(torch.uint8)
 
 
@@ -221,7 +229,7 @@ def _iq4_nl(blocks: torch.Tensor) -> _Decoded:
 
 
 def _iq4_xs(blocks: torch.Tensor) -> _Decoded:
-    high_word = blocks[..., 2:4].contiguous().view(torch.int16).int() & 0xFFFF
+    high_word = _aligned(blocks[..., 2:4]).view(torch.int16).int() & 0xFFFF
     high = (high_word >> (2 * torch.arange(8))) & 3
     shifts = torch.tensor([0, 4], dtype=torch.uint8)
     low = ((blocks[..., 4:8].unsqueeze(-1) >> shifts) & 15).flatten(-2).int()

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ROPE_SCALINGS = ("linear", "llama3", "yarn")
+# Far beyond any published model; they keep a hostile file from asking for endless work.
+MAX_SIZE = 1 << 20
+MAX_LAYERS = 1 << 10
+MAX_CONTEXT = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """A published way of stretching rotary positions: ``kind`` linear, llama3 or yarn."""
+    """A published way of stretching rotary positions: ``kind`` linear, llama3 or yarn.
+
+    Raises ValueError with the reason when values are impossible (they come from files).
+    """
 
     kind: str
     factor: float
@@ -20,13 +29,26 @@ class RopeScaling:
     beta_slow: float = 1.0
 
     def __post_init__(self) -> None:
-        assert self.kind in ("linear", "llama3", "yarn"), f"rope scaling {self.kind}"
-        assert self.factor > 0.0, "a rope scaling factor is positive"
+        _require(self.kind in ROPE_SCALINGS, "the rope scaling is of a known kind")
+        original = self.original_max_position_embeddings
+        _require(
+            original is None or 0 < original <= MAX_CONTEXT, "the original context is sensible"
+        )
+        _require(original is not None or self.kind != "llama3", "llama3 has an original context")
+        _require(1.0 <= self.factor < math.inf, "the rope scaling factor is at least 1")
+        low, high = self.low_freq_factor, self.high_freq_factor
+        _require(0.0 < low < high < math.inf, "low_freq_factor is below high_freq_factor")
+        slow, fast = self.beta_slow, self.beta_fast
+        _require(0.0 < slow <= fast < math.inf, "beta_slow is at most beta_fast")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Names and meanings are those of config.json."""
+    """Names and meanings are those of config.json. All layers are of one kind here; a family that
+    mixes kinds adds config.json's ``layer_types``.
+
+    Raises ValueError with the reason when values are impossible (they come from files).
+    """
 
     architecture: str
     hidden_size: int
@@ -43,14 +65,19 @@ class ModelConfig:
     tie_word_embeddings: bool = False
 
     def __post_init__(self) -> None:
-        assert self.architecture in ARCHITECTURES, self.architecture
-        sizes = (self.hidden_size, self.intermediate_size, self.num_hidden_layers, self.head_dim)
-        assert min(*sizes, self.vocab_size, self.max_position_embeddings) > 0, "sizes are positive"
-        assert self.num_key_value_heads > 0, "there are key heads"
-        assert self.num_attention_heads % self.num_key_value_heads == 0, "heads share evenly"
-        assert self.head_dim % 2 == 0, "rotary pairs need an even head size"
-        assert 0.0 < self.rms_norm_eps < 1.0, "rms_norm_eps is a small number"
-        assert self.rope_theta > 0.0, "rope_theta is positive"
+        _require(self.architecture in ARCHITECTURES, "the architecture is known")
+        sizes = (self.hidden_size, self.intermediate_size, self.head_dim, self.num_attention_heads)
+        _require(all(0 < size <= MAX_SIZE for size in sizes), "sizes are positive and sensible")
+        _require(0 < self.num_hidden_layers <= MAX_LAYERS, "the number of layers is sensible")
+        _require(0 < self.vocab_size <= 16 * MAX_SIZE, "the vocabulary is of a sensible size")
+        _require(0 < self.max_position_embeddings <= MAX_CONTEXT, "the context is sensible")
+        _require(self.num_key_value_heads > 0, "there are key heads")
+        shared_evenly = self.num_attention_heads % self.num_key_value_heads == 0
+        _require(shared_evenly, "query heads share key heads evenly")
+        _require(self.q_size <= MAX_SIZE, "heads are of a sensible size")
+        _require(self.head_dim % 2 == 0, "rotary pairs need an even head size")
+        _require(0.0 < self.rms_norm_eps < 1.0, "rms_norm_eps is a small number")
+        _require(1.0 < self.rope_theta < math.inf, "rope_theta is above 1")
 
     @property
     def attention_bias(self) -> bool:
@@ -69,3 +96,8 @@ class ModelConfig:
     @property
     def kv_size(self) -> int:
         return self.num_key_value_heads * self.head_dim
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"not so: {rule}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,10 @@ import torch
 from hearth.engine.errors import UserError
 from hearth.engine.model.config import ARCHITECTURES, ModelConfig, RopeScaling
 from hearth.engine.text.data import GgufText
-from hearth.engine.weights.files import damaged
-from hearth.engine.weights.gguf import GgufFile, GgufTensor, Value, open_gguf
+from hearth.engine.weights.checks import unknown_architecture, unknown_rope, unknown_tensor
+from hearth.engine.weights.files import damaged, shown
+from hearth.engine.weights.gguf import GgufFile, GgufTensor, open_gguf
+from hearth.engine.weights.metadata import Metadata
 from hearth.engine.weights.model_files import ModelFiles, TensorEntry, fingerprint_of
 
 if TYPE_CHECKING:
@@ -40,8 +41,14 @@ TOP_NAMES = {
     "output_norm.weight": "output_norm",
     "rope_freqs.weight": "rope_freqs",
 }
-LAYER = re.compile(r"^blk\.(\d+)\.(.+)$")
-SMALL_IDS = 1 << 31
+LAYER = re.compile(r"^blk\.(0|[1-9]\d{0,5})\.(.+)$")
+UNUSED_NAMES = ("attn_rot_embd", "rope.freqs")  # derived values that old converters stored
+MAX_NAME_CHARS = 100
+# Generation must end at every end-of-turn token; files name one or two of a vocabulary's.
+END_TEXTS = frozenset(
+    ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>")
+)
+CONTROL = 3
 
 
 def open_gguf_model(path: Path) -> ModelFiles:
@@ -50,84 +57,31 @@ def open_gguf_model(path: Path) -> ModelFiles:
     metadata = Metadata(gguf)
     config = read_config(metadata, gguf)
     tensors = _tensors(gguf, config)
-    name = metadata.text("general.name", path.stem)
-    first = next(iter(gguf.tensors.values())).file
-    header = bytes(first.data[: gguf.header_bytes])
-    return ModelFiles(name, path, config, tensors, _text(metadata), fingerprint_of(header, tensors))
+    return ModelFiles(
+        name=_name(metadata, path),
+        path=path,
+        config=config,
+        tensors=tensors,
+        text=_text(metadata, config.vocab_size),
+        fingerprint=fingerprint_of(gguf.header, tensors),
+    )
 
 
-class Metadata:
-    """Typed access to a file's metadata; a wrong type is a damaged file, never a crash."""
-
-    def __init__(self, gguf: GgufFile) -> None:
-        self.path = gguf.path
-        self._values = gguf.metadata
-
-    def _get(self, key: str) -> Value | None:
-        return self._values.get(key)
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self._get(key)
-        if isinstance(value, list) and value and all(item == value[0] for item in value):
-            value = value[0]  # some writers give one value a layer
-        if value is None and default is not None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < SMALL_IDS:
-            raise damaged(self.path, f"{key} is missing or no sensible number")
-        return value
-
-    def optional_integer(self, key: str) -> int | None:
-        return self.integer(key) if self._get(key) is not None else None
-
-    def real(self, key: str, default: float | None = None) -> float:
-        value = self._get(key)
-        if value is None and default is not None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise damaged(self.path, f"{key} is missing or no number")
-        if not math.isfinite(value):
-            raise damaged(self.path, f"{key} is not finite")
-        return float(value)
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self._get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, str):
-            raise damaged(self.path, f"{key} is missing or no text")
-        return value
-
-    def optional_text(self, key: str) -> str | None:
-        return self.text(key) if self._get(key) is not None else None
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        value = self._get(key)
-        return value if isinstance(value, bool) else default
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self._get(key)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise damaged(self.path, f"{key} is missing or no list of texts")
-        return tuple(str(item) for item in value)
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        value = self._get(key)
-        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-            raise damaged(self.path, f"{key} is missing or no list of numbers")
-        return tuple(item for item in value if isinstance(item, int))
+def _name(metadata: Metadata, path: Path) -> str:
+    name = shown(metadata.text("general.name", "")[:MAX_NAME_CHARS]).strip()
+    return name or path.stem
 
 
 def read_config(metadata: Metadata, gguf: GgufFile) -> ModelConfig:
     """ModelConfig from the architecture's keys."""
     architecture = metadata.text("general.architecture")
     if architecture not in ARCHITECTURES:
-        raise UserError(
-            f"{metadata.path.name} has architecture {architecture}, which Hearth cannot run yet.",
-            action=f"Choose a model of one of these: {', '.join(ARCHITECTURES)}.",
-        )
+        raise unknown_architecture(metadata.path, architecture)
     key = architecture + "."
     heads = metadata.integer(key + "attention.head_count")
     hidden = metadata.integer(key + "embedding_length")
+    head_dim = metadata.integer(key + "attention.key_length", hidden // max(heads, 1))
+    _refuse_variants(metadata, key, head_dim)
     embedding = gguf.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise damaged(metadata.path, "it has no token embeddings")
@@ -139,30 +93,48 @@ def read_config(metadata: Metadata, gguf: GgufFile) -> ModelConfig:
             num_hidden_layers=metadata.integer(key + "block_count"),
             num_attention_heads=heads,
             num_key_value_heads=metadata.integer(key + "attention.head_count_kv", heads),
-            head_dim=metadata.integer(key + "attention.key_length", hidden // max(heads, 1)),
+            head_dim=head_dim,
             vocab_size=embedding.shape[0],
             max_position_embeddings=metadata.integer(key + "context_length"),
             rms_norm_eps=metadata.real(key + "attention.layer_norm_rms_epsilon"),
             rope_theta=metadata.real(key + "rope.freq_base", 10000.0),
-            rope_scaling=_rope_scaling(metadata, key),
+            rope_scaling=_rope_scaling(metadata, key + "rope.scaling."),
             tie_word_embeddings="output.weight" not in gguf.tensors,
         )
-    except AssertionError as error:
+    except ValueError as error:
         raise damaged(metadata.path, f"its configuration is impossible ({error})") from error
 
 
+def _refuse_variants(metadata: Metadata, key: str, head_dim: int) -> None:
+    """What these keys may say, but the decoder does not do: refused, never computed wrongly."""
+    variants = {
+        "a mixture of experts": metadata.integer(key + "expert_count", 0) != 0,
+        "partly rotated heads": metadata.integer(key + "rope.dimension_count", head_dim)
+        != head_dim,
+        "value heads of another size": metadata.integer(key + "attention.value_length", head_dim)
+        != head_dim,
+    }
+    for variant, found in variants.items():
+        if found:
+            raise UserError(
+                f"{shown(metadata.path.name)} has {variant}, which Hearth cannot run yet.",
+                action="Choose another model.",
+            )
+
+
 def _rope_scaling(metadata: Metadata, key: str) -> RopeScaling | None:
-    kind = metadata.text(key + "rope.scaling.type", "none")
+    kind = metadata.text(key + "type", "none")
     if kind == "none":
         return None
-    if kind not in ("linear", "yarn"):
-        raise UserError(f"{metadata.path.name} uses rope scaling {kind}, which Hearth cannot run.")
+    if kind not in ("linear", "yarn") or metadata.real(key + "attn_factor", 1.0) != 1.0:
+        raise unknown_rope(metadata.path, kind)
+    original = metadata.optional_integer(key + "original_context_length")
     return RopeScaling(
         kind=kind,
-        factor=metadata.real(key + "rope.scaling.factor", 1.0),
-        original_max_position_embeddings=metadata.optional_integer(
-            key + "rope.scaling.original_context_length"
-        ),
+        factor=metadata.real(key + "factor", 1.0),
+        original_max_position_embeddings=original or None,
+        beta_fast=metadata.real(key + "yarn_beta_fast", 32.0),
+        beta_slow=metadata.real(key + "yarn_beta_slow", 1.0),
     )
 
 
@@ -174,6 +146,8 @@ def _tensors(gguf: GgufFile, config: ModelConfig) -> dict[str, TensorEntry]:
             entries[name] = TensorEntry(
                 name, tensor.shape, tensor.ggml_type, tensor.raw(), _row_order(name, tensor, config)
             )
+        elif not any(unused in tensor.name for unused in UNUSED_NAMES):
+            raise unknown_tensor(tensor.file.path, tensor.name, config.architecture)
     return entries
 
 
@@ -192,28 +166,45 @@ def _row_order(name: str, tensor: GgufTensor, config: ModelConfig) -> torch.Tens
     data can follow."""
     if config.architecture != "llama" or name.rsplit(".", 1)[-1] not in ("q", "k"):
         return None
-    if tensor.shape[0] % config.head_dim:
+    if len(tensor.shape) != 2 or tensor.shape[0] % config.head_dim:
         return None  # a wrong shape, which check_tensors names
     order = torch.arange(tensor.shape[0]).view(-1, config.head_dim // 2, 2)
     return order.transpose(1, 2).flatten()
 
 
-def _text(metadata: Metadata) -> GgufText:
+def _text(metadata: Metadata, num_rows: int) -> GgufText:
     key = "tokenizer.ggml."
     tokens = metadata.texts(key + "tokens")
     types = metadata.integers(key + "token_type") or (1,) * len(tokens)
     if len(types) != len(tokens):
         raise damaged(metadata.path, "its token list and token types differ in length")
-    special = ("eos_token_id", "eot_token_id")
-    ends = [metadata.optional_integer(key + name) for name in special]
+    if not 0 < len(tokens) <= num_rows:
+        raise damaged(metadata.path, f"it lists {len(tokens)} tokens for {num_rows} embeddings")
+    bos_id = metadata.optional_integer(key + "bos_token_id")
     return GgufText(
         model=metadata.text(key + "model"),
         pre=metadata.text(key + "pre", "default"),
         tokens=tokens,
         token_types=types,
         merges=metadata.texts(key + "merges"),
-        bos_id=metadata.optional_integer(key + "bos_token_id"),
-        end_ids=tuple(end for end in ends if end is not None),
+        bos_id=bos_id if bos_id is not None and bos_id < len(tokens) else None,
+        end_ids=_end_ids(metadata, tokens, types),
         add_bos=metadata.flag(key + "add_bos_token", default=False),
         chat_template=metadata.optional_text("tokenizer.chat_template"),
     )
+
+
+def _end_ids(
+    metadata: Metadata, tokens: tuple[str, ...], types: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The ids that the file names, then the vocabulary's other well-known ends."""
+    named = [
+        metadata.optional_integer(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot", "eom")
+    ]
+    known = [
+        index
+        for index, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind == CONTROL and token in END_TEXTS
+    ]
+    ends = [end for end in named if end is not None and end < len(tokens)]
+    return tuple(dict.fromkeys(ends + known))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearth.engine.errors import UserError
+from hearth.engine.weights.files import PICKLE_SUFFIXES, pickle_refused, shown, unreadable
 from hearth.kernels import ggml_blocks, packing
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class ModelFiles:
 
     @property
     def num_parameters(self) -> int:
-        return sum(_product(entry.shape) for entry in self.tensors.values())
+        return sum(math.prod(entry.shape) for entry in self.tensors.values())
 
 
 def open_model(path: Path) -> ModelFiles:
@@ -73,71 +75,29 @@ def open_model(path: Path) -> ModelFiles:
 
     Raises UserError or MachineError with a sentence that names the file.
     """
-    from hearth.engine.weights import folder, gguf_model
+    from hearth.engine.weights import checks, folder, gguf_model
 
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if is_folder:
         files = folder.open_folder(path)
-    elif path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
-        raise UserError(
-            f"{path.name} is a pickle file, which could run code; Hearth does not open those.",
-            action="Use the model's safetensors or GGUF files.",
-        )
-    elif path.suffix == ".safetensors":
-        raise UserError(
-            f"{path.name} alone has no configuration.",
-            action="Choose the folder that also holds config.json and tokenizer.json.",
-        )
     else:
+        _refuse_by_suffix(path)
         files = gguf_model.open_gguf_model(path)
-    check_tensors(files)
+    checks.check_tensors(files)
     return files
 
 
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Canonical name to shape of every tensor that the configuration needs."""
-    hidden, ffn = config.hidden_size, config.intermediate_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "token_embd": (config.vocab_size, hidden),
-        "output_norm": (hidden,),
-    }
-    if not config.tie_word_embeddings:
-        shapes["output"] = (config.vocab_size, hidden)
-    for layer in range(config.num_hidden_layers):
-        prefix = f"layers.{layer}."
-        shapes |= {
-            prefix + "attn_norm": (hidden,),
-            prefix + "q": (config.q_size, hidden),
-            prefix + "k": (config.kv_size, hidden),
-            prefix + "v": (config.kv_size, hidden),
-            prefix + "o": (hidden, config.q_size),
-            prefix + "ffn_norm": (hidden,),
-            prefix + "gate": (ffn, hidden),
-            prefix + "up": (ffn, hidden),
-            prefix + "down": (hidden, ffn),
-        }
-        if config.attention_bias:
-            sizes = {"q": config.q_size, "k": config.kv_size, "v": config.kv_size}
-            shapes |= {f"{prefix}{name}_bias": (size,) for name, size in sizes.items()}
-        if config.qk_norm:
-            shapes |= {f"{prefix}{name}_norm": (config.head_dim,) for name in ("q", "k")}
-    return shapes
-
-
-def check_tensors(files: ModelFiles) -> None:
-    """Every tensor is there with its shape; raises UserError naming the first that is not."""
-    for name, shape in expected_shapes(files.config).items():
-        entry = files.tensors.get(name)
-        if entry is None:
-            raise UserError(
-                f"{files.path.name} lacks the tensor {name}.",
-                action="Download the model again; a part seems to be missing.",
-            )
-        if entry.shape != shape:
-            raise UserError(
-                f"{files.path.name} has {name} with shape {entry.shape}, but its configuration "
-                f"needs {shape}.",
-                action="Download the model again.",
-            )
+def _refuse_by_suffix(path: Path) -> None:
+    if path.suffix.lower() in PICKLE_SUFFIXES:
+        raise pickle_refused(path)
+    if path.suffix.lower() in (".safetensors", ".json"):
+        raise UserError(
+            f"{shown(path.name)} alone is not a whole model.",
+            action="Choose the folder that holds it with config.json and tokenizer.json.",
+        )
 
 
 def fingerprint_of(header: bytes, tensors: Mapping[str, TensorEntry]) -> str:
@@ -153,10 +113,3 @@ def fingerprint_of(header: bytes, tensors: Mapping[str, TensorEntry]) -> str:
         for sample in (raw[:4096], raw[-4096:]):
             digest.update(sample.numpy().tobytes())
     return digest.hexdigest()
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
