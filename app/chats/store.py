@@ -6,17 +6,19 @@ being written is journalled; after a crash it is rebuilt from the journal.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import secrets
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from hearth.app.chats import codec, database, tree
-from hearth.app.chats.blobs import BlobStore
+from hearth.app.chats import backup, journal, reading, search, tree, verify, writing
+from hearth.app.chats.ballast import Ballast
+from hearth.app.chats.blobs import Blobs
+from hearth.app.chats.codec import encode_text
+from hearth.app.chats.failures import DiskFullError, IndexDamagedError, guard
+from hearth.app.chats.files import make_private_folder
+from hearth.app.chats.migrations import STEPS
+from hearth.app.chats.opening import open_database
 from hearth.app.chats.records import (
-    AttachmentPart,
     Chat,
     ChatId,
     ErrorPart,
@@ -29,108 +31,99 @@ from hearth.app.chats.records import (
     Status,
     TextPart,
 )
-from hearth.app.chats.search import Scope, search
 from hearth.engine.errors import MachineError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import sqlite3
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from hearth.app.chats.migrations import Step
+    from hearth.app.chats.search import Scope
+
 PURGE_AFTER_S = 30 * 24 * 3600.0
+Result = TypeVar("Result")
 
 
 class ChatStore:
-    """Owns ``chats.sqlite3``, ``blobs/`` and ``backups/`` in one folder; used from one thread.
+    """Owns ``chats.sqlite3``, ``blobs/``, ``backups/`` and ``ballast`` in one folder.
+
+    It belongs to the thread that opens it. Every writing method either stores all it was given or
+    raises MachineError (disk full, locked, read-only...) with the database as it was before.
 
     Attributes:
         recovery: what opening found and mended, for one banner.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._owner = threading.get_ident()
-        self._folder = folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise MachineError(
-                f"The folder {folder} cannot be used: {error.strerror}.",
-                action="Set HEARTH_HOME to a folder you may write to, or use --temp-profile.",
-            ) from error
-        self._path = folder / "chats.sqlite3"
-        opened = database.open_database(self._path)
-        self._connection = opened.connection
-        self._read_only = opened.read_only
-        self._blobs = BlobStore(folder / "blobs", self._connection)
+    def __init__(self, folder: Path, *, steps: Sequence[Step] = STEPS) -> None:
+        _prepare(folder)
+        self._backups = folder / "backups"
+        opened = open_database(folder / "chats.sqlite3", self._backups, steps)
+        self._database = opened.database
+        self._blobs = Blobs(self._database, folder / "blobs")
+        self._ballast = Ballast(folder / "ballast")
         interrupted: tuple[MessageId, ...] = ()
-        if not self._read_only:
-            database.keep_ballast(folder)
-            interrupted = self._rebuild_interrupted()
-        self.recovery = Recovery(interrupted, opened.notices, opened.read_only)
+        if not self._database.read_only:
+            self._ballast.take()
+            interrupted = self._write(_rebuild_interrupted, is_essential=True)
+        self.recovery = Recovery(interrupted, tuple(opened.notices), self._database.read_only)
 
     def close(self) -> None:
-        self._check_thread()
-        self._connection.close()
+        """Close the files. Nothing that matters is written: it has been already."""
+        self._database.close()
 
-    def _check_thread(self) -> None:
-        assert threading.get_ident() == self._owner, "the store belongs to one thread"
-
-    @contextlib.contextmanager
-    def _write(self) -> Iterator[None]:
-        """A transaction that is on the disk when it ends. A full disk gives up the ballast, so that
-        the next, smaller write (finishing, deleting) can succeed."""
-        self._check_thread()
-        if self._read_only:
-            raise MachineError("These chats can only be read here: a newer Hearth wrote them.")
+    def _write(
+        self,
+        work: Callable[[sqlite3.Connection], Result],
+        *,
+        durable: bool = True,
+        is_essential: bool = False,
+    ) -> Result:
+        """Run ``work`` in one transaction. On a full disk an essential write (one that finishes or
+        deletes something) is tried again in the space that the ballast held."""
         try:
-            with database.machine_errors(), database.transaction(self._connection):
-                yield
-        except MachineError as error:
-            if database.is_disk_full(error):
-                database.drop_ballast(self._folder)
-            raise
+            return self._transact(work, durable=durable)
+        except DiskFullError:
+            if not is_essential or not self._ballast.release():
+                raise
+        except IndexDamagedError:
+            search.rebuild(self._database)
+        return self._transact(work, durable=durable)
+
+    def _transact(self, work: Callable[[sqlite3.Connection], Result], *, durable: bool) -> Result:
+        with self._database.writing(durable=durable) as connection:
+            return work(connection)
 
     # --------------------------------------------------------------------------------------- chats
 
     def create_chat(self, *, title: str = "", system_prompt: str = "") -> Chat:
         now = time.time()
         chat = Chat(_new_id(), title, now, now, None, system_prompt)
-        with self._write():
-            self._connection.execute(
-                "INSERT INTO chat VALUES (?, ?, ?, ?, ?, NULL, 0, NULL)",
-                (chat.id, codec.encode_text(title), codec.encode_text(system_prompt), now, now),
-            )
+        self._write(lambda connection: writing.insert_chat(connection, chat))
         return chat
 
     def chat(self, chat_id: ChatId) -> Chat:
         """Raises UserError when there is no such chat."""
-        self._check_thread()
-        row = self._connection.execute(_CHATS + "WHERE id = ?", (chat_id,)).fetchone()
-        if row is None:
+        found = reading.chat(self._database, chat_id)
+        if found is None:
             raise UserError("This chat does not exist any more.")
-        return _chat(row)
+        return found
 
     def chats(self, *, include_deleted: bool = False) -> list[Chat]:
         """Pinned first, then by last change, newest first."""
-        self._check_thread()
-        where = "" if include_deleted else "WHERE deleted_at IS NULL "
-        rows = self._connection.execute(_CHATS + where + "ORDER BY pinned DESC, updated_at DESC")
-        return [_chat(row) for row in rows]
-
-    def _set(self, chat_id: ChatId, column: str, value: object) -> None:
-        with self._write():
-            statement = f"UPDATE chat SET {column} = ? WHERE id = ?"  # noqa: S608 - own names
-            self._connection.execute(statement, (value, chat_id))
+        return reading.chats(self._database, include_deleted=include_deleted)
 
     def set_title(self, chat_id: ChatId, title: str) -> None:
-        self._set(chat_id, "title", codec.encode_text(title))
+        self._set(chat_id, "title", encode_text(title))
 
     def set_system_prompt(self, chat_id: ChatId, text: str) -> None:
-        self._set(chat_id, "system_prompt", codec.encode_text(text))
+        self._set(chat_id, "system_prompt", encode_text(text))
 
     def set_pinned(self, chat_id: ChatId, *, pinned: bool) -> None:
         self._set(chat_id, "pinned", int(pinned))
 
     def set_leaf(self, chat_id: ChatId, message_id: MessageId) -> None:
+        """Choose the branch in view by its end."""
         self._set(chat_id, "leaf_id", message_id)
 
     def delete_chat(self, chat_id: ChatId) -> None:
@@ -140,20 +133,25 @@ class ChatStore:
     def restore_chat(self, chat_id: ChatId) -> None:
         self._set(chat_id, "deleted_at", None)
 
+    def _set(self, chat_id: ChatId, column: str, value: bytes | str | float | None) -> None:
+        self._write(
+            lambda connection: writing.set_chat(connection, chat_id, column, value),
+            is_essential=True,
+        )
+
     def purge(self, *, older_than_s: float = PURGE_AFTER_S) -> int:
-        """Remove chats that were deleted long ago, and attachments nobody refers to."""
+        """Remove chats that were deleted long ago, and attachments that nothing names; how many
+        chats. Called at the start; does nothing when reading only."""
+        if self._database.read_only:
+            return 0
         limit = time.time() - older_than_s
-        with self._write():
-            cursor = self._connection.execute("DELETE FROM chat WHERE deleted_at < ?", (limit,))
-        referred = {
-            part.blob_sha256
-            for (raw,) in self._connection.execute("SELECT data FROM part WHERE kind='attachment'")
-            if isinstance(part := codec.decode_part("attachment", raw), AttachmentPart)
-        }
-        for digest in self._blobs.digests():
-            if digest not in referred:
-                self._blobs.drop(digest)
-        return cursor.rowcount
+        sql = "DELETE FROM chats WHERE deleted_at <= ?"
+        purged = self._write(
+            lambda connection: connection.execute(sql, (limit,)).rowcount, is_essential=True
+        )
+        self._blobs.collect()
+        self._ballast.take()
+        return purged
 
     # ------------------------------------------------------------------------------------ messages
 
@@ -179,14 +177,13 @@ class ChatStore:
             token_ids=None if token_ids is None else tuple(token_ids),
             model_fingerprint=model_fingerprint,
         )
-        with self._write():
-            self._insert(message)
+        self._write(lambda connection: writing.insert_message(connection, message))
         return message
 
     def begin_reply(
         self, chat_id: ChatId, parent_id: MessageId, *, model_name: str, model_fingerprint: str
     ) -> Message:
-        """An empty reply that is being written."""
+        """An empty reply that is being written; it becomes the end of the branch in view."""
         message = Message(
             id=_new_id(),
             chat_id=chat_id,
@@ -198,57 +195,22 @@ class ChatStore:
             model_fingerprint=model_fingerprint,
             model_name=model_name,
         )
-        with self._write():
-            self._insert(message)
+        self._write(lambda connection: writing.insert_message(connection, message))
         return message
-
-    def _insert(self, message: Message) -> None:
-        ids = None if message.token_ids is None else codec.encode_ids(message.token_ids)
-        cursor = self._connection.execute(
-            "INSERT INTO message (id, chat_id, parent_id, role, status, created_at, token_ids, "
-            "model_fingerprint, model_name, search_text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                message.id,
-                message.chat_id,
-                message.parent_id,
-                message.role,
-                message.status.value,
-                message.created_at,
-                ids,
-                message.model_fingerprint,
-                message.model_name,
-                codec.searchable(message.parts),
-            ),
-        )
-        self._insert_parts(cursor.lastrowid, message.parts)
-        self._connection.execute(
-            "UPDATE chat SET leaf_id = ?, updated_at = ? WHERE id = ?",
-            (message.id, message.created_at, message.chat_id),
-        )
-
-    def _insert_parts(self, number: int | None, parts: Sequence[Part]) -> None:
-        assert number is not None, "the message has been inserted"
-        rows = [(number, place, *codec.encode_part(part)) for place, part in enumerate(parts)]
-        self._connection.executemany("INSERT INTO part VALUES (?, ?, ?, ?)", rows)
 
     def journal(
         self, message_id: MessageId, text_delta: str, token_ids_delta: Sequence[int]
     ) -> None:
-        """Append to a reply's journal; does not wait for the disk (a crash of the program loses
-        nothing, a power cut at most what the system had not written)."""
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        try:
-            with self._write():
-                self._connection.execute(
-                    "INSERT INTO journal (message_id, text, token_ids) VALUES (?, ?, ?)",
-                    (
-                        message_id,
-                        codec.encode_text(text_delta),
-                        codec.encode_ids(token_ids_delta),
-                    ),
-                )
-        finally:
-            self._connection.execute("PRAGMA synchronous = FULL")
+        """Keep the next piece of a running reply, at most once a second.
+
+        Survives the death of the program at once, and that of the machine when the system writes
+        it. On MachineError (disk full) nothing of the piece was kept: go on, and pass it again
+        together with the next one.
+        """
+        self._write(
+            lambda connection: journal.append(connection, message_id, text_delta, token_ids_delta),
+            durable=False,
+        )
 
     def finish_reply(
         self,
@@ -261,51 +223,20 @@ class ChatStore:
         finish_reason: str | None = None,
         error: str | None = None,
     ) -> Message:
-        """The whole reply in one transaction; its journal is dropped."""
+        """The whole reply in one durable transaction; its journal is dropped.
+
+        On MachineError the journal keeps what it had, and the call can be repeated.
+        """
         parts: list[Part] = [TextPart(text)] if text else []
         if error is not None:
             parts.append(ErrorPart(error))
-        with self._write():
-            self._finish(message_id, status, parts, token_ids)
-            self._connection.execute(
-                "UPDATE message SET usage = ?, finish_reason = ? WHERE id = ?",
-                (None if usage is None else json.dumps(usage), finish_reason, message_id),
-            )
+
+        def finish(connection: sqlite3.Connection) -> None:
+            writing.finish(connection, message_id, status, parts, token_ids)
+            writing.set_outcome(connection, message_id, usage, finish_reason)
+
+        self._write(finish, is_essential=True)
         return self.message(message_id)
-
-    def _finish(
-        self,
-        message_id: MessageId,
-        status: Status,
-        parts: Sequence[Part],
-        token_ids: Sequence[int],
-    ) -> None:
-        number = self._connection.execute(
-            "SELECT number FROM message WHERE id = ?", (message_id,)
-        ).fetchone()[0]
-        self._connection.execute("DELETE FROM part WHERE message_number = ?", (number,))
-        self._insert_parts(number, parts)
-        self._connection.execute(
-            "UPDATE message SET status = ?, token_ids = ?, search_text = ? WHERE number = ?",
-            (status.value, codec.encode_ids(token_ids), codec.searchable(parts), number),
-        )
-        self._connection.execute("DELETE FROM journal WHERE message_id = ?", (message_id,))
-
-    def _rebuild_interrupted(self) -> tuple[MessageId, ...]:
-        """Replies that were being written when the program ended: text from the journal."""
-        rows = self._connection.execute("SELECT id FROM message WHERE status = 'streaming'")
-        interrupted = [row[0] for row in rows]
-        for message_id in interrupted:
-            pieces = self._connection.execute(
-                "SELECT text, token_ids FROM journal WHERE message_id = ? ORDER BY number",
-                (message_id,),
-            ).fetchall()
-            text = "".join(codec.decode_text(raw) for raw, _ in pieces)
-            ids = [token for _, raw in pieces for token in codec.decode_ids(raw)]
-            with self._write():
-                parts = [TextPart(text)] if text else []
-                self._finish(message_id, Status.INTERRUPTED, parts, ids)
-        return tuple(interrupted)
 
     def set_token_ids(
         self,
@@ -316,158 +247,102 @@ class ChatStore:
         covers: int = 0,
     ) -> None:
         """The ids that a message's turn and the ``covers`` messages before it became."""
-        with self._write():
-            self._connection.execute(
-                "UPDATE message SET token_ids = ?, model_fingerprint = ?, covers = ? WHERE id = ?",
-                (codec.encode_ids(token_ids), model_fingerprint, covers, message_id),
+        self._write(
+            lambda connection: writing.set_token_ids(
+                connection, message_id, token_ids, model_fingerprint, covers
             )
+        )
 
     # ------------------------------------------------------------------------------------- reading
 
     def message(self, message_id: MessageId) -> Message:
         """Raises UserError when there is no such message."""
-        found = self._messages("m.id = ?", (message_id,))
+        found = reading.messages(self._database, (message_id,))
         if not found:
             raise UserError("This message does not exist any more.")
         return found[0]
 
     def path(self, leaf_id: MessageId) -> list[Message]:
-        """The branch that ends with ``leaf_id``, root first."""
-        order, parents = self._links(leaf_id)
-        wanted = tree.path_to(leaf_id, parents)
-        if not order:
-            return []
-        chat_id = self._chat_of(leaf_id)
-        known = {message.id: message for message in self._messages("m.chat_id = ?", (chat_id,))}
-        return [known[message_id] for message_id in wanted]
+        """The branch that ends with ``leaf_id``, root first; empty for an unknown message."""
+        return reading.messages(self._database, tree.path(self._links(leaf_id), leaf_id))
 
     def siblings(self, message_id: MessageId) -> list[MessageId]:
         """Versions of a message, oldest first, itself included."""
-        order, parents = self._links(message_id)
-        return tree.siblings_of(message_id, order, parents) if order else []
+        return tree.siblings(self._links(message_id), message_id)
 
     def children(self, message_id: MessageId) -> list[MessageId]:
-        order, parents = self._links(message_id)
-        return tree.children_of(message_id, order, parents)
+        return tree.children(self._links(message_id), message_id)
 
     def leaf_below(self, message_id: MessageId) -> MessageId:
-        """The end of the newest branch through ``message_id``."""
-        order, parents = self._links(message_id)
-        return tree.newest_leaf_below(message_id, order, parents)
+        """The newest end of a branch through ``message_id``."""
+        return tree.leaf_below(self._links(message_id), message_id)
 
     def versions(self, chat_id: ChatId) -> dict[MessageId, list[MessageId]]:
         """For every message of a chat its versions; one query for a whole view."""
-        order, parents = self._links_of_chat(chat_id)
-        by_parent: dict[MessageId | None, list[MessageId]] = {}
-        for message in order:
-            parent = parents[message]
-            by_parent.setdefault(parent if parent in parents else None, []).append(message)
-        return {m: group for group in by_parent.values() for m in group}
+        return tree.versions(reading.links(self._database, chat_id))
 
-    def _chat_of(self, message_id: MessageId) -> ChatId | None:
-        row = self._connection.execute(
-            "SELECT chat_id FROM message WHERE id = ?", (message_id,)
-        ).fetchone()
-        return None if row is None else str(row[0])
+    def _links(self, message_id: MessageId) -> dict[MessageId, MessageId | None]:
+        row = self._database.row("SELECT chat_id FROM messages WHERE id = ?", (message_id,))
+        return {} if row is None else reading.links(self._database, row[0])
 
-    def _links(
-        self, message_id: MessageId
-    ) -> tuple[list[MessageId], dict[MessageId, MessageId | None]]:
-        self._check_thread()
-        chat_id = self._chat_of(message_id)
-        return ([], {}) if chat_id is None else self._links_of_chat(chat_id)
-
-    def _links_of_chat(
-        self, chat_id: ChatId
-    ) -> tuple[list[MessageId], dict[MessageId, MessageId | None]]:
-        rows = self._connection.execute(
-            "SELECT id, parent_id FROM message WHERE chat_id = ? ORDER BY number", (chat_id,)
-        ).fetchall()
-        return [row[0] for row in rows], dict(rows)
-
-    def _messages(self, condition: str, arguments: tuple[object, ...]) -> list[Message]:
-        self._check_thread()
-        rows = self._connection.execute(
-            _MESSAGES + condition + " ORDER BY m.number", arguments
-        ).fetchall()
-        parts: dict[int, list[Part]] = {}
-        statement = (
-            "SELECT p.message_number, p.kind, p.data FROM part AS p JOIN message AS m "  # noqa: S608
-            f"ON m.number = p.message_number WHERE {condition} ORDER BY p.message_number, p.place"
-        )
-        for number, kind, data in self._connection.execute(statement, arguments):
-            parts.setdefault(number, []).append(codec.decode_part(kind, data))
-        return [_message(row, parts.get(row[0], [])) for row in rows]
+    # --------------------------------------------------------------------- search, blobs, upkeep
 
     def search(self, query: str, *, scope: Scope = "all", limit: int = 50) -> list[SearchHit]:
-        self._check_thread()
-        return search(self._connection, query, scope, limit)
+        """Newest first, one hit per message; any string is a valid query."""
+        try:
+            return search.search(self._database, query, scope=scope, limit=limit)
+        except IndexDamagedError:
+            search.rebuild(self._database)
+        return search.search(self._database, query, scope=scope, limit=limit)
 
-    # ------------------------------------------------------------------------ blobs, backup, check
+    def index(self, *, limit_s: float) -> bool:
+        """Prepare the search for new messages while idle; True when nothing is left to do."""
+        return search.index_pending(self._database, limit_s=limit_s)
 
     def put_blob(self, data: bytes) -> str:
-        with self._write():
-            return self._blobs.put(data)
+        """Keep an attachment's bytes durably; returns their sha256."""
+        return self._blobs.put(data)
 
     def blob(self, sha256: str) -> bytes:
+        """The exact bytes. Raises MachineError when they are gone or were altered."""
         return self._blobs.get(sha256)
+
+    def backup(self) -> Path:
+        """Copy the database into ``backups/``, where the newest three are kept."""
+        return backup.make(self._database, self._backups)
 
     def back_up_daily(self) -> bool:
         """Make a backup when the newest is older than a day; True when one was made."""
-        self._check_thread()
-        if self._read_only or not database.needs_daily_backup(self._path):
+        if self._database.read_only or not backup.is_due(self._backups):
             return False
-        with database.machine_errors():
-            database.back_up(self._connection, self._path, "daily")
+        self.backup()
         return True
 
     def verify(self) -> list[str]:
         """Problems as sentences; empty when all is well."""
-        from hearth.app.chats.verify import problems
-
-        self._check_thread()
-        return problems(self._connection, self._blobs)
+        return verify.problems(self._database, self._blobs)
 
 
-_CHATS = """
-SELECT id, title, system_prompt, created_at, updated_at, leaf_id, pinned, deleted_at FROM chat
-"""
-_MESSAGES = (
-    "SELECT m.number, m.id, m.chat_id, m.parent_id, m.role, m.status, m.created_at, m.token_ids, "
-    "m.model_fingerprint, m.model_name, m.usage, m.finish_reason, m.covers FROM message AS m WHERE "
-)
+def _prepare(folder: Path) -> None:
+    try:
+        with guard(folder / "chats.sqlite3"):
+            make_private_folder(folder)
+            make_private_folder(folder / "blobs")
+    except MachineError:
+        if not folder.is_dir():  # else it can be read, and opening says what is wrong
+            raise
+
+
+def _rebuild_interrupted(connection: sqlite3.Connection) -> tuple[MessageId, ...]:
+    """Replies that were being written when the program ended get their text from the journal."""
+    sql = "SELECT seq, id FROM messages WHERE status = 'streaming' ORDER BY seq"
+    running = connection.execute(sql).fetchall()
+    for message_seq, message_id in running:
+        text, token_ids = journal.read(connection, message_seq)
+        parts = [TextPart(text)] if text else []
+        writing.finish(connection, message_id, Status.INTERRUPTED, parts, token_ids)
+    return tuple(message_id for _, message_id in running)
 
 
 def _new_id() -> str:
     return secrets.token_hex(12)
-
-
-def _chat(row: tuple[Any, ...]) -> Chat:
-    return Chat(
-        id=row[0],
-        title=codec.decode_text(row[1]),
-        system_prompt=codec.decode_text(row[2]),
-        created_at=row[3],
-        updated_at=row[4],
-        leaf_id=row[5],
-        pinned=bool(row[6]),
-        deleted_at=row[7],
-    )
-
-
-def _message(row: tuple[Any, ...], parts: Sequence[Part]) -> Message:
-    return Message(
-        id=row[1],
-        chat_id=row[2],
-        parent_id=row[3],
-        role=row[4],
-        parts=tuple(parts),
-        status=Status(row[5]),
-        created_at=row[6],
-        token_ids=None if row[7] is None else codec.decode_ids(row[7]),
-        model_fingerprint=row[8],
-        model_name=row[9],
-        usage=None if row[10] is None else json.loads(row[10]),
-        finish_reason=row[11],
-        covers=row[12],
-    )

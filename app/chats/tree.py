@@ -1,63 +1,79 @@
-"""A chat's messages as a tree: total functions over parent links.
+"""A chat's tree of messages as pure, total functions over parent links.
 
-A missing parent makes a root and a cycle is cut, so that no damage makes a chat unopenable.
+``Links`` maps every message id to its parent id, oldest message first. A parent that is missing
+makes its child a root and a circle is cut where it would close: damaged data shows less, but it
+never raises.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hearth.app.chats.records import MessageId
-
-    Parents = Mapping[MessageId, MessageId | None]
+Links = Mapping[str, str | None]
 
 
-def path_to(leaf: MessageId, parents: Parents) -> list[MessageId]:
-    """From the root to ``leaf``; empty when ``leaf`` is unknown."""
-    path: list[MessageId] = []
-    seen: set[MessageId] = set()
-    current: MessageId | None = leaf
-    while current is not None and current in parents and current not in seen:
-        path.append(current)
+def parent(links: Links, message_id: str) -> str | None:
+    """The parent that exists, or None for a root, an unknown message or a missing parent."""
+    parent_id = links.get(message_id)
+    return parent_id if parent_id in links else None
+
+
+def path(links: Links, leaf_id: str) -> list[str]:
+    """From the root to ``leaf_id``; empty for an unknown leaf."""
+    found: list[str] = []
+    seen: set[str] = set()
+    current: str | None = leaf_id if leaf_id in links else None
+    while current is not None and current not in seen:
         seen.add(current)
-        current = parents[current]
-    path.reverse()
-    return path
+        found.append(current)
+        current = parent(links, current)
+    found.reverse()
+    return found
 
 
-def children_of(
-    parent: MessageId | None,
-    order: Sequence[MessageId],
-    parents: Parents,
-) -> list[MessageId]:
-    """Children, oldest first; None gives the roots (an unknown parent counts as none)."""
-    return [
-        message
-        for message in order
-        if (parents[message] if parents[message] in parents else None) == parent
-    ]
+def children_by_parent(links: Links) -> dict[str | None, list[str]]:
+    """Children of every message, oldest first; the roots are under None."""
+    children: dict[str | None, list[str]] = {}
+    for message_id in links:
+        children.setdefault(parent(links, message_id), []).append(message_id)
+    return children
 
 
-def siblings_of(
-    message: MessageId, order: Sequence[MessageId], parents: Parents
-) -> list[MessageId]:
-    """Versions of a message, oldest first, itself included."""
-    parent = parents.get(message)
-    return children_of(parent if parent in parents else None, order, parents)
+def children(links: Links, message_id: str) -> list[str]:
+    """Direct answers to ``message_id``, oldest first."""
+    return [child for child in links if child != message_id and links[child] == message_id]
 
 
-def newest_leaf_below(
-    message: MessageId, order: Sequence[MessageId], parents: Parents
-) -> MessageId:
-    """The end of the branch that goes on from ``message`` by the newest child each time."""
-    seen = {message}
-    current = message
-    while True:
-        below = [child for child in children_of(current, order, parents) if child not in seen]
-        if not below:
-            return current
-        current = below[-1]
-        seen.add(current)
+def siblings(links: Links, message_id: str) -> list[str]:
+    """All versions of a message, oldest first, itself included; empty for an unknown one."""
+    if message_id not in links:
+        return []
+    parent_id = parent(links, message_id)
+    return [other for other in links if parent(links, other) == parent_id]
+
+
+def versions(links: Links) -> dict[str, list[str]]:
+    """``siblings`` of every message at once, for a whole view."""
+    groups = children_by_parent(links).values()
+    return {message_id: group for group in groups for message_id in group}
+
+
+def leaf_below(links: Links, message_id: str) -> str:
+    """The newest message in the subtree of ``message_id`` that nothing answers."""
+    below = children_by_parent(links)
+    seen = {message_id}
+    leaves: set[str] = set()
+    pending = [message_id]
+    while pending:
+        current = pending.pop()
+        answers = [each for each in below.get(current, ()) if each not in seen]
+        if not answers:
+            leaves.add(current)
+        seen.update(answers)
+        pending.extend(answers)
+    return next((each for each in reversed(list(links)) if each in leaves), message_id)
+
+
+def newest(links: Links) -> str | None:
+    """Where a chat goes on when its remembered leaf is gone: the newest message."""
+    return next(reversed(list(links)), None)

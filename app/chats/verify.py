@@ -4,68 +4,66 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hearth.app.chats import codec
-from hearth.app.chats.records import AttachmentPart, UnreadablePart
-from hearth.engine.errors import MachineError
+from hearth.app.chats import search
+from hearth.app.chats.parts import StoredPart, decode
+from hearth.app.chats.records import UnreadablePart
+from hearth.engine.errors import HearthError
 
 if TYPE_CHECKING:
-    import sqlite3
+    from hearth.app.chats.blobs import Blobs
+    from hearth.app.chats.database import Database
 
-    from hearth.app.chats.blobs import BlobStore
 
-
-def problems(connection: sqlite3.Connection, blobs: BlobStore) -> list[str]:
-    """One sentence a problem."""
-    found: list[str] = []
-    check = connection.execute("PRAGMA integrity_check(10)").fetchall()
-    found += [f"SQLite reports: {row[0]}." for row in check if row[0] != "ok"]
-    found += _links(connection)
-    found += _parts(connection, blobs)
-    found += _search(connection)
+def problems(database: Database, blobs: Blobs) -> list[str]:
+    """One sentence per problem; empty when all is well."""
+    found = [
+        f"SQLite reports: {message}."
+        for (message,) in database.rows("PRAGMA integrity_check(20)")
+        if message != "ok"
+    ]
+    found += _references(database)
+    found += _parts(database)
+    found += blobs.problems()
+    if not database.read_only:
+        found += _index(database)
     return found
 
 
-def _links(connection: sqlite3.Connection) -> list[str]:
-    dangling = connection.execute(
-        "SELECT count(*) FROM message AS m WHERE parent_id IS NOT NULL AND NOT EXISTS "
-        "(SELECT 1 FROM message AS p WHERE p.id = m.parent_id AND p.chat_id = m.chat_id)"
-    ).fetchone()[0]
-    leaves = connection.execute(
-        "SELECT count(*) FROM chat WHERE leaf_id IS NOT NULL AND leaf_id NOT IN "
-        "(SELECT id FROM message WHERE message.chat_id = chat.id)"
-    ).fetchone()[0]
-    result = []
-    if dangling:
-        result.append(f"{dangling} messages refer to a parent that is not there.")
-    if leaves:
-        result.append(f"{leaves} chats end in a message that is not there.")
-    return result
+def _references(database: Database) -> list[str]:
+    dangling = database.rows(
+        "SELECT m.id, m.parent_id FROM messages m WHERE m.parent_id IS NOT NULL AND NOT EXISTS"
+        " (SELECT 1 FROM messages p WHERE p.id = m.parent_id AND p.chat_id = m.chat_id)"
+    )
+    leaves = database.rows(
+        "SELECT c.id, c.leaf_id FROM chats c WHERE c.leaf_id IS NOT NULL AND NOT EXISTS"
+        " (SELECT 1 FROM messages m WHERE m.id = c.leaf_id AND m.chat_id = c.id)"
+    )
+    orphans = database.rows("PRAGMA foreign_key_check")
+    return [
+        *(f"Message {mid} answers {parent}, which does not exist." for mid, parent in dangling),
+        *(f"Chat {chat} ends in message {leaf}, which does not exist." for chat, leaf in leaves),
+        *(f"Row {row} of {table} belongs to nothing." for table, row, *_ in orphans),
+    ]
 
 
-def _parts(connection: sqlite3.Connection, blobs: BlobStore) -> list[str]:
-    result = []
-    unreadable = 0
-    for kind, data in connection.execute("SELECT kind, data FROM part"):
-        part = codec.decode_part(kind, data)
-        unreadable += isinstance(part, UnreadablePart)
-        if isinstance(part, AttachmentPart):
-            try:
-                blobs.get(part.blob_sha256)
-            except MachineError as error:
-                result.append(f"{part.name}: {error}")
-    if unreadable:
-        result.append(f"{unreadable} message parts cannot be read; their bytes are kept.")
-    return result
+def _parts(database: Database) -> list[str]:
+    found = []
+    rows = database.rows(
+        "SELECT m.id, p.position, p.kind, p.body, p.meta, p.checksum FROM parts p"
+        " JOIN messages m ON m.seq = p.message_seq"
+    )
+    for message_id, position, kind, body, meta, checksum in rows:
+        if StoredPart(kind, bytes(body), meta).checksum != checksum:
+            found.append(f"Part {position} of message {message_id} was altered on the disk.")
+        elif isinstance(decode(kind, body, meta), UnreadablePart):
+            found.append(f"Part {position} of message {message_id} cannot be read; it is kept.")
+    return found
 
 
-def _search(connection: sqlite3.Connection) -> list[str]:
-    import sqlite3
-
-    result = []
-    for table in ("words", "pieces"):
-        try:
-            command = f"INSERT INTO {table} ({table}) VALUES ('integrity-check')"  # noqa: S608
-            connection.execute(command)
-        except sqlite3.DatabaseError:
-            result.append(f"The search index {table} does not match the messages.")
-    return result
+def _index(database: Database) -> list[str]:
+    try:
+        search.index_pending(database)
+        search.check(database)
+    except HearthError:
+        return ["The search index does not match the messages."]
+    return []
