@@ -1,0 +1,110 @@
+"""What the view shows of a message: plain data, made from the store's records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hearth.app.chats.records import (
+    AttachmentPart,
+    ErrorPart,
+    Message,
+    Status,
+    TextPart,
+    UnreadablePart,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+STATE_WORDS = {
+    Status.STOPPED: "stopped",
+    Status.INTERRUPTED: "interrupted: the program ended while this was written",
+    Status.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """One item of the conversation. ``version`` of ``num_versions`` counts from 1."""
+
+    id: str
+    role: str
+    text: str
+    chips: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    footer: str = ""
+    is_streaming: bool = False
+    version: int = 1
+    num_versions: int = 1
+
+    @property
+    def is_own(self) -> bool:
+        return self.role == "user"
+
+
+def shown(message: Message, versions: Sequence[str]) -> ShownMessage:
+    """``versions``: ids of the message's versions, oldest first."""
+    texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+    chips = [
+        f"{part.name} · {_size(part.num_bytes)}"
+        for part in message.parts
+        if isinstance(part, AttachmentPart)
+    ]
+    errors = [part.message for part in message.parts if isinstance(part, ErrorPart)]
+    errors += [
+        f"An unreadable part ({part.kind}, {len(part.raw)} bytes); its bytes are kept."
+        for part in message.parts
+        if isinstance(part, UnreadablePart)
+    ]
+    place = list(versions).index(message.id) + 1 if message.id in versions else 1
+    return ShownMessage(
+        id=message.id,
+        role=message.role,
+        text="\n\n".join(texts),
+        chips=tuple(chips),
+        errors=tuple(errors),
+        footer=footer(message),
+        is_streaming=message.status is Status.STREAMING,
+        version=place,
+        num_versions=max(len(versions), 1),
+    )
+
+
+def footer(message: Message) -> str:
+    """One quiet line about a reply."""
+    pieces = [STATE_WORDS[message.status]] if message.status in STATE_WORDS else []
+    if message.usage:
+        pieces += usage_words(message.usage)
+    if message.finish_reason in ("length", "context full"):
+        pieces.append(f"ended: {message.finish_reason}")
+    return "  ·  ".join(pieces)
+
+
+def usage_words(usage: Mapping[str, float]) -> list[str]:
+    """Speed, length and how the prompt came about, as short phrases."""
+    words = []
+    if usage["output_tokens"] > 1 and usage["decode_s"] > 0:
+        words.append(f"{(usage['output_tokens'] - 1) / usage['decode_s']:.0f} tok/s")
+    words.append(f"{usage['output_tokens']:.0f} tokens")
+    words.append(f"first after {usage['time_to_first_token_s']:.2f} s")
+    reads = [
+        f"{usage[key]:,.0f} {word}"
+        for key, word in (
+            ("computed_tokens", "read"),
+            ("reused_tokens", "reused"),
+            ("restored_tokens", "restored"),
+        )
+        if usage[key]
+    ]
+    words.append(" + ".join(reads))
+    if usage["drafted_tokens"]:
+        share = usage["accepted_tokens"] / usage["drafted_tokens"]
+        words.append(f"drafts {share:.0%} right")
+    return words
+
+
+def _size(num_bytes: int) -> str:
+    if num_bytes < 1000:
+        return f"{num_bytes} bytes"
+    return f"{num_bytes / 1000:.0f} KB" if num_bytes < 1_000_000 else f"{num_bytes / 1e6:.1f} MB"
