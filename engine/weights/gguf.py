@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hearth.engine.errors import UserError
 from hearth.engine.weights.files import (
     PICKLE_MARKS,
+    TEXT_LENGTH,
     MappedFile,
     Reader,
     damaged,
@@ -41,7 +42,6 @@ MAX_METADATA = 1 << 14
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
            12: "d"}  # fmt: skip
 STRING, ARRAY = 8, 9
-STRING_LENGTH_BYTES = 8
 
 Value = int | float | bool | str | list[int | float] | list[str]
 
@@ -189,8 +189,7 @@ def _array(reader: Reader, kind: int) -> list[int | float] | list[str]:
     if kind in SCALARS:
         return reader.numbers(SCALARS[kind], reader.list_length(1))
     if kind == STRING:
-        length = reader.list_length(STRING_LENGTH_BYTES)
-        return [reader.text(MAX_TEXT_BYTES) for _ in range(length)]
+        return reader.texts(reader.list_length(TEXT_LENGTH.size), MAX_TEXT_BYTES)
     raise damaged(reader.file.path, f"its header holds a list of unknown kind {kind}")
 
 
