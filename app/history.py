@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from hearth.app.chats.records import Message, Status
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def prompt_for(system_prompt: str, path: Sequence[Message], fingerprint: str) -> Prompt:
-    """``path``: root first, ending with the user's message to be answered.
+    """``path``: root first, ending with the user's message to be answered; ``fingerprint`` is a
+    ``key``.
 
     The token history is used as far as it reaches for this very model; a chat that another model
     answered is rendered from its text.
@@ -24,6 +26,36 @@ def prompt_for(system_prompt: str, path: Sequence[Message], fingerprint: str) ->
     if count == 0:
         return Prompt(turns=head + turns)
     return Prompt(turns=head + turns, history_ids=ids, history_turns=len(head) + count)
+
+
+def key(fingerprint: str, system_prompt: str) -> str:
+    """What token ids are valid for: the model, and the system prompt that stands before them. A
+    changed system prompt is thus read from the next message on."""
+    if not system_prompt:
+        return fingerprint
+    digest = hashlib.sha256(system_prompt.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{fingerprint}+{digest[:16]}"
+
+
+def model_of(message_key: str) -> str:
+    """The model's fingerprint in a message's key."""
+    return message_key.partition("+")[0]
+
+
+def num_covered(prompt: Prompt) -> int:
+    """Messages before the last turn whose tokens the prompt does not have as history."""
+    head = 1 if prompt.turns[0].role == "system" else 0
+    return len(prompt.turns) - max(prompt.history_turns, head) - 1
+
+
+def num_tokens(path: Sequence[Message]) -> int:
+    """Tokens of a branch, as far as they are known; none is counted twice."""
+    messages = spoken(path)
+    total, place = 0, len(messages) - 1
+    while place >= 0:
+        total += len(messages[place].token_ids or ())
+        place -= 1 + messages[place].covers
+    return total
 
 
 def spoken(path: Sequence[Message]) -> list[Message]:
@@ -40,6 +72,12 @@ def token_history(messages: Sequence[Message], fingerprint: str) -> tuple[tuple[
             if ids:
                 return ids, count
     return (), 0
+
+
+def prompt_ids(path: Sequence[Message], fingerprint: str) -> tuple[int, ...] | None:
+    """What the model was given before the reply at the end of ``path``; None when unknown."""
+    ids = _joined(path[:-1], fingerprint)
+    return ids or None
 
 
 def _joined(messages: Sequence[Message], fingerprint: str) -> tuple[int, ...]:
