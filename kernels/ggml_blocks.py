@@ -110,6 +110,11 @@ def _aligned(part: torch.Tensor) -> torch.Tensor:
     return part.clone(memory_format=torch.contiguous_format)
 
 
+def _split_last(part: torch.Tensor, *sizes: int) -> torch.Tensor:
+    """The last dimension as several."""
+    return part.reshape(*part.shape[:-1], *sizes)
+
+
 def _half(blocks: torch.Tensor, byte: int) -> torch.Tensor:
     """The float16 at ``byte`` of each block, as float32 [R, B, 1]."""
     return _aligned(blocks[..., byte : byte + 2]).view(torch.float16).float()
@@ -151,7 +156,7 @@ def _q8_0(blocks: torch.Tensor) -> _Decoded:
 
 def _crumbs(qs: torch.Tensor) -> torch.Tensor:
     """2-bit fields of 64 bytes in K-quant order: [R, B, 256] from [R, B, 64]."""
-    halves = qs.unflatten(-1, (2, 1, 32))
+    halves = _split_last(qs, 2, 1, 32)
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8).view(4, 1)
     return ((halves >> shifts) & 3).flatten(-3)
 
@@ -185,7 +190,7 @@ def _six_bit_pairs(packed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _k_nibbles(qs: torch.Tensor) -> torch.Tensor:
     """Nibbles of 128 bytes in groups of 32: low of bytes 0..31, high of 0..31, low of 32..63, …"""
-    quarters = qs.unflatten(-1, (4, 1, 32))
+    quarters = _split_last(qs, 4, 1, 32)
     shifts = torch.tensor([0, 4], dtype=torch.uint8).view(2, 1)
     return ((quarters >> shifts) & 15).flatten(-3)
 
@@ -208,7 +213,7 @@ def _q5_k(blocks: torch.Tensor) -> _Decoded:
 
 
 def _q6_k(blocks: torch.Tensor) -> _Decoded:
-    low = blocks[..., :128].unflatten(-1, (2, 1, 64))
+    low = _split_last(blocks[..., :128], 2, 1, 64)
     shifts = torch.tensor([0, 4], dtype=torch.uint8).view(2, 1)
     low = ((low >> shifts) & 15).flatten(-3)
     codes = (low | (_crumbs(blocks[..., 128:192]) << 4)).to(torch.int8) - 32
@@ -234,7 +239,7 @@ def _iq4_xs(blocks: torch.Tensor) -> _Decoded:
     shifts = torch.tensor([0, 4], dtype=torch.uint8)
     low = ((blocks[..., 4:8].unsqueeze(-1) >> shifts) & 15).flatten(-2).int()
     scales = _half(blocks, 0) * ((low | (high << 4)).float() - 32.0)
-    nibbles = _halves(blocks[..., 8:].unflatten(-1, (8, 16))).flatten(-2)
+    nibbles = _halves(_split_last(blocks[..., 8:], 8, 16)).flatten(-2)
     return _IQ4_VALUES[nibbles.int()], scales, None, 32
 
 
@@ -250,7 +255,7 @@ def _nvfp4(blocks: torch.Tensor) -> _Decoded:
     normal = torch.ldexp(1.0 + mantissa / 8.0, exponent - 7)
     scales = torch.where(exponent == 0, mantissa * 2.0**-9, normal)
     scales = torch.where((raw == 0) | (raw == 0x7F), torch.zeros_like(scales), scales)
-    codes = blocks[..., 4:].unflatten(-1, (4, 8))
+    codes = _split_last(blocks[..., 4:], 4, 8)
     codes = torch.cat((codes & 15, codes >> 4), dim=-1).flatten(-2)
     return _E2M1_DOUBLED[codes.int()], scales * 0.5, None, 16
 
