@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hearth.engine.errors import MachineError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -18,7 +20,13 @@ def build_engine(
     paths: Paths, settings: Settings, on_wake: Callable[[], None] | None = None
 ) -> EnginePort:
     """An engine that keeps its prefixes in the profile's cache. Imports torch: seconds."""
-    from hearth.engine.engine import Engine, EngineConfig
+    try:
+        from hearth.engine.engine import Engine, EngineConfig
+    except ImportError as error:
+        raise MachineError(
+            f"A part of the engine is not installed ({error.name or error}).",
+            action="Run 'make setup', then 'hearth doctor'.",
+        ) from error
 
     config = EngineConfig(
         cache_folder=paths.prefix_cache if settings.speed.cache_gigabytes > 0 else None,

@@ -19,6 +19,15 @@ MAX_FILE_BYTES = 64 << 20
 # Characters that a Qt text editor changes on the way through: no-break space, line and paragraph
 # separators, two noncharacters, carriage returns, byte order marks, halves of surrogate pairs.
 CHANGED_BY_EDITOR = re.compile("[\u00a0\u2028\u2029\ufdd0\ufdd1\r\ufeff\ud800-\udfff\x00]")
+BINARY_STARTS = (
+    b"%PDF-",
+    b"PK\x03\x04",
+    b"\x89PNG",
+    b"GIF8",
+    b"\xff\xd8\xff",
+    b"\x1f\x8b",
+    b"GGUF",
+)
 BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -30,7 +39,9 @@ BOMS = (
 
 def belongs_in_attachment(text: str) -> bool:
     """Whether pasted text is too long for an editor, or would be changed by it."""
-    if len(text) > LONG_TEXT_BYTES or CHANGED_BY_EDITOR.search(text):
+    if len(text.encode("utf-8", "surrogatepass")) > LONG_TEXT_BYTES:
+        return True
+    if CHANGED_BY_EDITOR.search(text):
         return True
     return max((len(line) for line in text.split("\n")), default=0) > LONG_LINE_CHARS
 
@@ -67,7 +78,7 @@ def decode(name: str, data: bytes) -> tuple[str, str]:
                 return encoding, data.decode(encoding)
             except UnicodeDecodeError as error:
                 raise UserError(f"{name} is damaged: it is not the text it says.") from error
-    if b"\0" in data:
+    if b"\0" in data or data.startswith(BINARY_STARTS):
         raise UserError(
             f"{name} is not a text file.", action="Attach plain text, Markdown or source code."
         )

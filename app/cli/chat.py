@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from hearth.app import compose
+from hearth.app.chats.records import ErrorPart, Status
 from hearth.app.chats.store import ChatStore
+from hearth.app.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from hearth.app.cli.interrupts import Interrupts
 from hearth.app.conversation import Conversations
 from hearth.app.documents import attachment_from_file
 from hearth.app.models.registry import ModelRegistry
@@ -27,24 +33,34 @@ from hearth.app.updates import (
 from hearth.engine.errors import HearthError, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearth.app.chats.records import AttachmentPart, ChatId, Message, MessageId
     from hearth.app.profile import Profile
     from hearth.app.settings import Settings
     from hearth.app.updates import Update
 
-WAIT_S = 0.5
+WAIT_S = 0.25
+COMMAND = re.compile("/[a-z]+")
 HELP = """\
 /new            a new chat              /chats          list the chats
 /open N         open chat N of the list /regenerate     another answer
 /edit TEXT      replace your last message and answer it
 /attach FILE    add a text file to the next message
 /help           this list               /quit           leave (Ctrl+D too)
-Ctrl+C stops the answer; what it wrote is kept."""
+Ctrl+C stops the answer; what it wrote is kept. A second Ctrl+C leaves.
+A line that begins with a space is sent even when it looks like a command."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("chat", help="a conversation in the terminal")
     add_arguments(parser)
+    parser.add_argument(
+        "--temp-profile",
+        action="store_true",
+        default=argparse.SUPPRESS,  # given here or before the command
+        help="a throw-away profile, removed at the end",
+    )
     parser.set_defaults(run=run_chat)
 
 
@@ -76,15 +92,22 @@ def run_chat(profile: Profile, options: argparse.Namespace) -> int:
         )
     settings_file = SettingsFile(profile.paths.settings_file)
     _override(settings_file.values, options)
+    if options.safe_mode:
+        settings_file.values.speed.cache_gigabytes = 0.0
+    model_path = _model_path(profile, settings_file.values, options.model)
     store = ChatStore(profile.paths.chats)
     store.purge()
-    engine = compose.build_engine(profile.paths, settings_file.values)
+    try:
+        engine = compose.build_engine(profile.paths, settings_file.values)
+    except HearthError:
+        store.close()
+        raise
     conversations = Conversations(store, engine, settings_file.values)
     terminal = Terminal(conversations, as_json=options.json)
     for notice in settings_file.notices:
         terminal.show(Notice(notice))
     try:
-        terminal.open_model(_model_path(profile, settings_file.values, options.model))
+        terminal.open_model(model_path)
         terminal.choose_chat(options.chat, latest=options.last)
         for file in options.file:
             terminal.attach(Path(file))
@@ -99,8 +122,12 @@ def _override(settings: Settings, options: argparse.Namespace) -> None:
     chosen = settings.sampling
     for name in ("temperature", "seed", "max_tokens"):
         value = getattr(options, name)
-        if value is not None:
-            setattr(chosen, name, value)
+        try:
+            if value is not None:
+                setattr(chosen, name, value)
+        except ValidationError as error:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} {value} is impossible: {error.errors()[0]['msg']}.") from error
     if options.drafting is not None:
         settings.speed.drafting = options.drafting
 
@@ -199,7 +226,7 @@ class Terminal:
             return
         print(flush=True)
         for part in message.parts:
-            if hasattr(part, "message"):
+            if isinstance(part, ErrorPart):
                 self._say(part.message)
         self._say(_footer(usage))
 
@@ -249,23 +276,29 @@ class Terminal:
         return self._await(self._conversations.send(self._chat_id, text, attachments))
 
     def _await(self, reply_id: MessageId) -> int:
-        """Show a reply until it ends; Ctrl+C stops it."""
-        while True:
-            try:
+        """Show a reply until it ends. Ctrl+C stops it, a second one leaves; the exit code."""
+        with Interrupts() as interrupts:
+            while True:
                 for update in self._conversations.wait(WAIT_S):
                     self.show(update)
                     if isinstance(update, ReplyFinished) and update.message.id == reply_id:
-                        return 0 if update.message.status.value != "failed" else 1
-            except KeyboardInterrupt:
-                self._conversations.stop(reply_id)
+                        if interrupts.asked:
+                            return EXIT_INTERRUPTED
+                        return EXIT_FAILED if update.message.status is Status.FAILED else EXIT_OK
+                if interrupts.is_new:
+                    interrupts.is_new = False
+                    self._conversations.stop(reply_id)
 
     def converse(self) -> int:
         """Read lines until the end of input."""
         while True:
             try:
                 line = input("" if self._as_json or not sys.stdin.isatty() else "> ")
-            except (EOFError, KeyboardInterrupt):
+            except EOFError:
                 return 0
+            except UnicodeDecodeError:
+                self.show(Notice("This line is not UTF-8; nothing was sent."))
+                continue
             try:
                 if line.strip() == "/quit":
                     return 0
@@ -274,19 +307,28 @@ class Terminal:
                 self.show(Notice(error.sentence))
 
     def _obey(self, line: str) -> None:
-        command, _, argument = line.strip().partition(" ")
-        actions = {
+        """A command, or a message; a line that begins with a space is always a message."""
+        command, _, argument = line.partition(" ")
+        plain: dict[str, Callable[[], None]] = {
             "/help": lambda: self._say(HELP),
             "/new": self._new,
             "/chats": self._list,
-            "/open": lambda: self._open(argument),
             "/regenerate": self._regenerate,
-            "/edit": lambda: self._edit(argument),
-            "/attach": lambda: self.attach(Path(argument)),
         }
-        action = actions.get(command)
-        if action is not None:
-            action()
+        with_argument: dict[str, Callable[[str], None]] = {
+            "/open": self._open,
+            "/edit": self._edit,
+            "/attach": lambda name: self.attach(Path(name)),
+        }
+        if line.strip() in plain:
+            plain[line.strip()]()
+        elif command in with_argument:
+            with_argument[command](argument)
+        elif COMMAND.fullmatch(line.strip()) and line.startswith("/"):
+            raise UserError(
+                f"There is no command {line.strip()}.",
+                action="See /help, or begin with a space to send it.",
+            )
         elif line.strip():
             self.say(line)
 

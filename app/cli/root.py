@@ -9,6 +9,7 @@ import sys
 import time
 from typing import IO, TYPE_CHECKING
 
+from hearth.app.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED
 from hearth.engine.errors import HearthError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from hearth.app.profile import Profile
 
-EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 KEPT_LOGS = 10
 
 
@@ -74,12 +74,16 @@ def _run(options: argparse.Namespace) -> int:
         return command(profile, options)
 
 
-def start_logging(profile: Profile, level: str) -> IO[str]:
+def start_logging(profile: Profile, level: str) -> IO[str] | None:
     """A log file for this run; crashes of native code leave their traceback there too."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     path = profile.paths.logs / f"hearth-{stamp}.log"
-    file = path.open("a", encoding="utf-8")
-    path.chmod(0o600)
+    try:
+        file = path.open("a", encoding="utf-8")
+        path.chmod(0o600)
+    except OSError:  # a disk that refuses a log does not keep anyone from their chats
+        logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+        return None
     logging.basicConfig(
         stream=file,
         level=level.upper(),
