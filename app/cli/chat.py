@@ -106,6 +106,9 @@ def run_chat(profile: Profile, options: argparse.Namespace) -> int:
     terminal = Terminal(conversations, as_json=options.json)
     for notice in settings_file.notices:
         terminal.show(Notice(notice))
+    chosen = settings_file.values.model.path
+    if options.model is None and chosen and not Path(chosen).exists():
+        terminal.show(Notice(f"The chosen model {chosen} is not there; using {model_path.name}."))
     try:
         terminal.open_model(model_path)
         terminal.choose_chat(options.chat, latest=options.last)
