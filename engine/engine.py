@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hearth.engine.cache.disk import DEFAULT_CAPACITY_BYTES
@@ -15,21 +13,23 @@ from hearth.engine.errors import CancelledError, HearthError
 from hearth.engine.events import EventQueue
 from hearth.engine.loading import LoadRequest, load_model
 from hearth.engine.protocol import Failed, Loaded, LoadFailed, Loading, Saved, Unloaded
-from hearth.engine.scheduler import Model, Scheduler
+from hearth.engine.saving import Saver
+from hearth.engine.scheduler import Scheduler
 from hearth.kernels import graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hearth.engine.cache.prefix import SaveJob
     from hearth.engine.protocol import Event, Request
+    from hearth.engine.rows import Model
     from hearth.engine.text.prompt import TextModel
 
 log = logging.getLogger(__name__)
 
 IDLE_BEFORE_SAVE_S = 2.0
 SAVE_AFTER_TOKENS = 256  # a prompt this long is written while the reply still runs
+STARVED_S = 0.05  # looks again for pages this often while others are being written
 CLOSE_LIMIT_S = 2.0
 
 
@@ -52,9 +52,6 @@ class EngineConfig:
         assert self.max_requests * 16 <= self.max_logit_rows, "every reply may verify 16 rows"
 
 
-Command = "Callable[[], None]"
-
-
 class Engine:
     """Implements ``protocol.EnginePort``. Commands may come from any thread; one consumer polls."""
 
@@ -62,23 +59,28 @@ class Engine:
         self._config = config
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._events = EventQueue(on_wake)
-        self._saver = ThreadPoolExecutor(1, thread_name_prefix="hearth-saver")
-        self._loading_cancelled = threading.Event()
-        self._text: TextModel | None = None
+        self._lock = threading.Lock()
+        self._generation = 0  # of the wish for a model: an older one is given up
         self._is_closing = False
-        self._loop = _Loop(self._config, self._events.push, self._saver, self._loading_cancelled)
+        self._loop = _Loop(config, self._events.push, self._commands.put)
         self._thread = threading.Thread(target=self._run, name="hearth-engine", daemon=True)
         self._thread.start()
 
     # ----------------------------------------------------------------------- any thread: commands
 
     def load(self, path: Path, *, context_length: int | None = None) -> None:
-        self._loading_cancelled.set()  # a model that is still being opened gives way
-        self._commands.put(lambda: self._loop.load(LoadRequest(path, context_length)))
+        wanted, generation = LoadRequest(path, context_length), self._new_generation()
+        self._commands.put(lambda: self._loop.load(wanted, lambda: self._generation != generation))
 
     def unload(self) -> None:
-        self._loading_cancelled.set()
+        self._new_generation()
         self._commands.put(self._loop.unload)
+
+    def _new_generation(self) -> int:
+        """A model that is still being opened gives way from now on."""
+        with self._lock:
+            self._generation += 1
+            return self._generation
 
     def submit(self, request: Request) -> None:
         self._commands.put(lambda: self._loop.submit(request))
@@ -98,14 +100,20 @@ class Engine:
         except HearthError:
             return None
 
+    def token_texts(self, ids: Sequence[int]) -> list[tuple[int, str]]:
+        model = self._loop.text
+        if model is None:
+            return []
+        words = model.vocabulary
+        return [(token, words.token_bytes(token).decode("utf-8", "replace")) for token in ids]
+
     def close(self) -> None:
         if self._is_closing:
             return
         self._is_closing = True
-        self._loading_cancelled.set()
+        self._new_generation()
         self._commands.put(self._loop.close)
         self._thread.join(timeout=2 * CLOSE_LIMIT_S + 10.0)
-        self._saver.shutdown(wait=False, cancel_futures=True)
 
     # --------------------------------------------------------------------------- consumer: events
 
@@ -131,13 +139,13 @@ class Engine:
 
     def _turn(self) -> None:
         """Obey what has been asked, then run one pass."""
-        block = self._loop.is_idle
+        timeout_s = self._loop.patience_s
         try:
             while True:
-                self._commands.get(block=block, timeout=IDLE_BEFORE_SAVE_S if block else None)()
-                block = False
+                self._commands.get(block=timeout_s is not None, timeout=timeout_s)()
+                timeout_s = None
         except queue.Empty:
-            if block:
+            if timeout_s is not None:
                 self._loop.save_when_idle()
         self._loop.step()
 
@@ -149,54 +157,58 @@ class _Loop:
         self,
         config: EngineConfig,
         emit: Callable[[Event], None],
-        saver: ThreadPoolExecutor,
-        loading_cancelled: threading.Event,
+        put: Callable[[Callable[[], None]], None],
     ) -> None:
         self._config = config
         self._emit = emit
-        self._saver = saver
-        self._loading_cancelled = loading_cancelled
+        self._saver = Saver(lambda: put(self._collect))
         self._model: Model | None = None
         self._scheduler: Scheduler | None = None
-        self._saving: list[tuple[SaveJob, Future[int]]] = []
+        self._is_loading = False
+        self._is_starved = False
+        self._saved: Saved | None = None  # to be reported when everything is written
         self.text: TextModel | None = None
         self.is_closed = False
 
     @property
-    def is_idle(self) -> bool:
-        return self._scheduler is None or self._scheduler.is_idle
+    def patience_s(self) -> float | None:
+        """How long the thread may wait for a command before its next step."""
+        if self._scheduler is None or self._scheduler.is_idle:
+            return IDLE_BEFORE_SAVE_S
+        return STARVED_S if self._is_starved else None
 
     # -------------------------------------------------------------------------------------- models
 
-    def load(self, wanted: LoadRequest) -> None:
-        self.unload()
-        self._loading_cancelled.clear()
+    def load(self, wanted: LoadRequest, is_cancelled: Callable[[], bool]) -> None:
+        if self._model is not None:
+            self.unload()
+        self._is_loading = True
         try:
             model, info = load_model(
                 wanted,
                 self._config,
                 lambda stage, done, total: self._emit(Loading(stage, done, total)),
-                self._loading_cancelled.is_set,
+                is_cancelled,
             )
         except CancelledError:
-            return
+            log.info("opening %s was given up", wanted.path.name)
         except HearthError as error:
             self._emit(LoadFailed(error.sentence))
-            return
         except (MemoryError, RuntimeError) as error:
             log.exception("loading failed")
             self._emit(LoadFailed(f"{wanted.path.name} could not be loaded: {error}."))
-            return
-        self._model, self.text = model, model.text
-        self._scheduler = Scheduler(model, self._emit)
-        self._emit(Loaded(info))
+        else:
+            self._model, self.text = model, model.text
+            self._scheduler = Scheduler(model, self._emit)
+            self._emit(Loaded(info))
+        self._is_loading = False
 
     def unload(self) -> None:
-        if self._scheduler is None:
-            return
-        self._scheduler.cancel_all()
+        if self._scheduler is not None:
+            self._scheduler.cancel_all()
         self._write_unsaved()
-        self._collect(wait_s=CLOSE_LIMIT_S)
+        self._saver.finish(CLOSE_LIMIT_S)
+        self._collect()
         self._model = self._scheduler = self.text = None
         self._emit(Unloaded())
 
@@ -216,13 +228,20 @@ class _Loop:
         scheduler = self._scheduler
         if scheduler is None or scheduler.is_idle:
             return
-        scheduler.step()
+        self._is_starved = not scheduler.step()
+        if self._is_starved and not self._saver.is_writing:
+            scheduler.fail_all(
+                "There is not enough memory to go on. Open the model with less context."
+            )
         if scheduler.computed_since_save >= SAVE_AFTER_TOKENS:
             scheduler.computed_since_save = 0
             self._write_unsaved()
-        self._collect()
 
     def recover(self) -> None:
+        """After a bug: everybody who waits for an answer gets one."""
+        if self._is_loading:
+            self._is_loading = False
+            self._emit(LoadFailed("Something went wrong while the model was being opened."))
         if self._scheduler is not None:
             self._scheduler.fail_all(
                 "Something went wrong inside the engine. The text so far is kept; try again."
@@ -231,44 +250,31 @@ class _Loop:
     # -------------------------------------------------------------------------------------- saving
 
     def save_when_idle(self) -> None:
-        self._write_unsaved()
-        self._collect()
+        if self._scheduler is not None and self._scheduler.is_idle:
+            self._write_unsaved()
 
     def save_now(self) -> None:
-        """Write everything and say when it is done."""
-        before = len(self._saving)
-        self._write_unsaved()
-        entries = len(self._saving) - before
-        written = self._collect(wait_s=3600.0)
-        self._emit(Saved(entries, written))
+        """Write everything; Saved says when it is done."""
+        earlier = self._saved.entries if self._saved else 0
+        self._saved = Saved(earlier + self._write_unsaved(), 0)
+        self._collect()
 
-    def _write_unsaved(self) -> None:
-        """Hand unsaved pages to the saver's thread; they stay owned until they are written."""
+    def _write_unsaved(self) -> int:
         if self._model is None:
-            return
-        for job in self._model.cache.unsaved():
-            self._saving.append((job, self._saver.submit(job.write)))
+            return 0
+        return self._saver.write(self._model.cache, self._model.arena)
 
-    def _collect(self, wait_s: float = 0.0) -> int:
-        """Give back pages that are written; waits up to ``wait_s`` for the others. Returns bytes."""
-        deadline = time.monotonic() + wait_s
-        written = 0
-        pending: list[tuple[SaveJob, Future[int]]] = []
-        for job, future in self._saving:
-            if wait_s > 0.0 and not future.done():
-                try:
-                    future.result(timeout=max(deadline - time.monotonic(), 0.0))
-                except TimeoutError:
-                    pass
-            if future.done():
-                written += future.result()
-                assert self._model is not None, "pages outlive their writing"
-                self._model.arena.release(job.page)
-            else:
-                pending.append((job, future))
-        self._saving = pending
-        return written
+    def _collect(self) -> None:
+        """Give back pages that are written, and report when a wanted save is complete."""
+        num_bytes = self._saver.collect()
+        if self._saved is None:
+            return
+        self._saved = replace(self._saved, bytes_written=self._saved.bytes_written + num_bytes)
+        if not self._saver.is_writing:
+            self._emit(self._saved)
+            self._saved = None
 
     def close(self) -> None:
         self.unload()
+        self._saver.close()
         self.is_closed = True

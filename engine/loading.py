@@ -13,7 +13,7 @@ from hearth.engine.cache.prefix import PrefixCache
 from hearth.engine.draft.depth import StepTimes
 from hearth.engine.model.decoder import NUMERIC_VERSION, Decoder, Limits, load_weights
 from hearth.engine.protocol import ModelInfo
-from hearth.engine.scheduler import Model
+from hearth.engine.rows import Model
 from hearth.engine.text.prompt import load_text
 from hearth.engine.weights.model_files import open_model
 from hearth.kernels import graph

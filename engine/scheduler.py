@@ -1,4 +1,4 @@
-"""Which requests run now: admission, prompt pieces between rounds, pages, the end of replies."""
+"""Which requests run now: admission, passes, giving up and getting back memory, the end."""
 
 from __future__ import annotations
 
@@ -16,34 +16,22 @@ from hearth.engine.protocol import (
     Request,
     Tokens,
 )
-from hearth.engine.round import Segment, run_round
+from hearth.engine.round import run_round
+from hearth.engine.rows import RowPlanner
 from hearth.engine.sequence import Sequence
-from hearth.kernels.kv import PAGE_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hearth.engine.cache.pages import PageArena
-    from hearth.engine.cache.prefix import PrefixCache
-    from hearth.engine.draft.depth import StepTimes
-    from hearth.engine.model.decoder import Decoder
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hearth.engine.cache.prefix import Prefix
     from hearth.engine.protocol import Event
-    from hearth.engine.text.prompt import TextModel
+    from hearth.engine.round import Segment
+    from hearth.engine.rows import Model
 
 KEEP_EVERY_TOKENS = 2048  # a long prompt that is cancelled can be continued from here
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A loaded model: everything the scheduler runs requests with."""
-
-    decoder: Decoder
-    arena: PageArena
-    cache: PrefixCache
-    text: TextModel
-    times: StepTimes
-    context_length: int
-    prefill_chunk: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +52,18 @@ class Scheduler:
         self._emit = emit
         self._waiting: deque[Waiting] = deque()
         self._active: list[Sequence] = []
-        self._free_slots = list(range(model.decoder.limits.max_requests - 1, -1, -1))
+        self._paused: deque[Sequence] = deque()  # gave up their pages; go on when others end
+        self._planner = RowPlanner(model)
+        self._free_slots = self._all_slots()
+        self._has_freed = False  # since the last one was resumed
         self.computed_since_save = 0
+
+    def _all_slots(self) -> list[int]:
+        return list(range(self._model.decoder.limits.max_requests - 1, -1, -1))
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not self._active
+        return not self._waiting and not self._active and not self._paused
 
     # ------------------------------------------------------------------------------------ commands
 
@@ -81,7 +75,7 @@ class Scheduler:
         for waiting in [w for w in self._waiting if w.request.id == request_id]:
             self._waiting.remove(waiting)
             self._emit(Failed(request_id, "The request was cancelled before it started."))
-        for sequence in [s for s in self._active if s.request.id == request_id]:
+        for sequence in [s for s in self._started() if s.request.id == request_id]:
             rest = sequence.finish(FinishReason.CANCELLED)
             if rest:
                 self._emit(Tokens(request_id, rest, (), ()))
@@ -90,42 +84,53 @@ class Scheduler:
     def cancel_all(self) -> None:
         for waiting in list(self._waiting):
             self.cancel(waiting.request.id)
-        for sequence in list(self._active):
+        for sequence in self._started():
             self.cancel(sequence.request.id)
+
+    def _started(self) -> list[Sequence]:
+        return [*self._active, *self._paused]
 
     def fail_all(self, message: str) -> None:
         """End everything after an error in a pass: its state cannot be trusted."""
         for waiting in self._waiting:
             self._emit(Failed(waiting.request.id, message))
         self._waiting.clear()
-        for sequence in list(self._active):
-            self._emit(Failed(sequence.request.id, message))
-            self._release(sequence)
+        for sequence in self._started():
+            self._fail(sequence, message)
+        self._free_slots = self._all_slots()
+
+    def _fail(self, sequence: Sequence, message: str) -> None:
+        self._emit(Failed(sequence.request.id, message))
+        self._release(sequence)
 
     # ---------------------------------------------------------------------------------------- step
 
-    def step(self) -> None:
-        """Admit what fits and run one pass."""
+    def step(self) -> bool:
+        """Admit what fits and run one pass; False when nothing can run before pages are freed by
+        the writing of others to disk."""
+        self._resume()
         self._admit()
-        segments = self._replying_segments()
-        segments += self._reading_segments(segments)
+        segments = self._planner.plan(self._active)
         if not segments:
-            self._resolve_starvation()
-            return
+            return self._resolve_starvation()
         logits = run_round(self._model.decoder, segments)
         for segment, rows in zip(segments, logits, strict=True):
-            self._advance(segment, rows)
+            try:
+                self._advance(segment, rows)
+            except HearthError as error:
+                self._fail(segment.sequence, error.sentence)
+        return True
 
-    def _advance(self, segment: Segment, logits: object) -> None:
+    def _advance(self, segment: Segment, logits: NDArray[np.float32]) -> None:
         sequence = segment.sequence
         was_reading = sequence.is_reading
         if was_reading:
             sequence.num_computed += len(segment.ids)
             self._read(sequence, len(segment.ids))
-            if sequence.is_reading:
+            if sequence.is_reading or sequence.has_reply:
                 return
             self._keep(sequence)
-        drawn = sequence.draw(logits)  # type: ignore[arg-type]
+        drawn = sequence.draw(logits)
         if not was_reading:
             sequence.num_computed += len(drawn)
         emitted = sequence.commit(drawn)
@@ -136,14 +141,13 @@ class Scheduler:
     # ----------------------------------------------------------------------------------- admission
 
     def _admit(self) -> None:
-        while self._waiting and self._free_slots:
-            waiting = self._waiting.popleft()
+        while self._waiting and self._free_slots and not self._paused:
+            waiting = self._waiting[0]  # stays in the queue while a bug could lose it
             try:
-                sequence = self._begin(waiting)
+                self._active.append(self._begin(waiting))
             except HearthError as error:
                 self._emit(Failed(waiting.request.id, error.sentence))
-                continue
-            self._active.append(sequence)
+            self._waiting.popleft()
 
     def _begin(self, waiting: Waiting) -> Sequence:
         """Build the prompt and look up its prefix. Raises UserError when it cannot run."""
@@ -155,7 +159,7 @@ class Scheduler:
             raise HearthError(
                 f"The chat has {len(prompt.ids):,} tokens and the context holds "
                 f"{model.context_length:,}.",
-                action="Start a new chat, remove an attachment, or open the model with more context.",
+                action="Start a new chat, remove an attachment, or allow the model more context.",
             )
         sequence = Sequence(
             request,
@@ -168,11 +172,15 @@ class Scheduler:
         )
         sequence.timing.started = time.perf_counter()
         if request.use_cache:
-            sequence.prefix = model.cache.lookup(sequence.ids)
-            sequence.pages = list(sequence.prefix.pages)
-            sequence.num_computed = sequence.prefix.num_tokens
+            sequence.prefix = self._take_prefix(sequence)
         self._announce(sequence, with_ids=True)
         return sequence
+
+    def _take_prefix(self, sequence: Sequence) -> Prefix:
+        prefix = self._model.cache.lookup(sequence.ids)
+        sequence.pages = list(prefix.pages)
+        sequence.num_computed = prefix.num_tokens
+        return prefix
 
     def _announce(self, sequence: Sequence, *, with_ids: bool = False) -> None:
         prefix = sequence.prefix
@@ -187,74 +195,40 @@ class Scheduler:
             )
         )
 
-    # ------------------------------------------------------------------------------------ segments
+    # ------------------------------------------------------------------------------------- memory
 
-    def _replying_segments(self) -> list[Segment]:
-        """One segment per reply: the anchor and its drafts."""
-        replying = [s for s in self._active if not s.is_reading]
-        segments: list[Segment] = []
-        for sequence in replying:
-            sequence.plan_drafts(other_rows=len(replying) - 1)
-            ids = (sequence.ids[-1], *sequence.drafts)
-            if self._make_pages(sequence, sequence.num_computed + len(ids)):
-                segments.append(Segment(sequence, ids, sequence.num_computed, len(ids)))
-        return segments
+    def _resolve_starvation(self) -> bool:
+        """Nobody could get pages: the youngest gives its own up and goes on when others have ended.
+        One that is alone fits by the memory plan, except while pages are being written to disk."""
+        if len(self._active) > 1:
+            self._pause(self._active[-1])
+            return True
+        return False
 
-    def _reading_segments(self, beside: list[Segment]) -> list[Segment]:
-        """Pieces of prompts, oldest request first, as many rows as the buffers have left (at most
-        ``prefill_chunk``)."""
-        taken = sum(len(segment.ids) for segment in beside)
-        room = min(self._model.prefill_chunk, self._model.decoder.limits.max_rows - taken)
-        segments: list[Segment] = []
-        for sequence in self._active:
-            if not sequence.is_reading or room <= 0:
-                continue
-            start = sequence.num_computed
-            stop = min(start + room, sequence.num_prompt)
-            if not self._make_pages(sequence, stop):
-                continue
-            is_last = stop == sequence.num_prompt
-            ids = tuple(sequence.ids[start:stop])
-            segments.append(Segment(sequence, ids, start, 1 if is_last else 0))
-            room -= len(ids)
-        return segments
+    def _pause(self, sequence: Sequence) -> None:
+        """What it computed stays in the cache as long as nobody needs the pages."""
+        self._keep(sequence)
+        self._drop_pages(sequence)
+        self._active.remove(sequence)
+        self._paused.append(sequence)
+        self._has_freed = False
 
-    def _make_pages(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Pages for positions up to ``num_tokens``, the one being written owned alone; False when
-        memory is short now."""
-        first_written = sequence.num_computed // PAGE_TOKENS
-        arena, cache = self._model.arena, self._model.cache
-        if first_written < len(sequence.pages) and arena.is_shared(sequence.pages[first_written]):
-            copy = cache.allocate()
-            if copy is None:
-                return False
-            arena.copy(sequence.pages[first_written], copy)
-            arena.release(sequence.pages[first_written])
-            sequence.pages[first_written] = copy
-        while len(sequence.pages) * PAGE_TOKENS < num_tokens:
-            page = cache.allocate()
-            if page is None:
-                return False
-            sequence.pages.append(page)
-        return True
-
-    def _resolve_starvation(self) -> None:
-        """Nobody could get pages: the youngest request gives up its own."""
-        if not self._active:
+    def _resume(self) -> None:
+        """The one that waits longest goes on as soon as another has ended."""
+        if not self._paused or (self._active and not self._has_freed):
             return
-        sequence = self._active[-1]
-        message = (
-            "There is not enough memory for this chat beside the others. "
-            "Wait for them to finish, or open the model with less context."
-        )
-        self._emit(Failed(sequence.request.id, message))
-        self._release(sequence)
+        sequence = self._paused.popleft()
+        if sequence.request.use_cache:
+            self._take_prefix(sequence)
+        self._active.append(sequence)
+        self._has_freed = False
 
     # ------------------------------------------------------------------------------------- keeping
 
     def _read(self, sequence: Sequence, num_tokens: int) -> None:
         self.computed_since_save += num_tokens
-        self._announce(sequence)
+        if not sequence.has_reply:
+            self._announce(sequence)
         before = sequence.num_computed - num_tokens
         crossed = before // KEEP_EVERY_TOKENS != sequence.num_computed // KEEP_EVERY_TOKENS
         if crossed and sequence.is_reading:
@@ -281,8 +255,16 @@ class Scheduler:
         self._release(sequence)
 
     def _release(self, sequence: Sequence) -> None:
+        self._drop_pages(sequence)
+        self._free_slots.append(sequence.slot)
+        if sequence in self._active:
+            self._active.remove(sequence)
+        else:
+            self._paused.remove(sequence)
+        self._has_freed = True
+
+    def _drop_pages(self, sequence: Sequence) -> None:
         for page in sequence.pages:
             self._model.arena.release(page)
         sequence.pages.clear()
-        self._free_slots.append(sequence.slot)
-        self._active.remove(sequence)
+        sequence.num_computed = 0

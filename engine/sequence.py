@@ -43,7 +43,8 @@ class Sequence:
     """Owned by the scheduler; engine thread only.
 
     ``ids`` = prompt, then reply. ``num_computed`` of them have keys and values in ``pages``. While
-    reading, num_computed < num_prompt; while replying, exactly the last id is not computed.
+    replying, exactly the last id is not computed; a reply that had to give up its pages reads
+    everything before that id again, which changes no bit.
     """
 
     def __init__(
@@ -73,7 +74,11 @@ class Sequence:
         self._stop = StopMatcher(request.sampling.stop)
         self._produced_chars = 0  # of text behind the detokeniser, held back or not
         self._char_starts: list[int] = []  # per reply token: produced chars before it
-        self._counts = TokenCounts(prompt.ids) if needs_counts(request.sampling) else None
+        self._counts = (
+            TokenCounts(prompt.ids, text.vocabulary.size)
+            if needs_counts(request.sampling)
+            else None
+        )
         self._lookup = LookupDrafter() if request.drafting is not Drafting.OFF else None
         self._depth = DepthController(times)
         self._proposal: list[int] = []
@@ -85,8 +90,17 @@ class Sequence:
     # ------------------------------------------------------------------------------------ progress
 
     @property
+    def has_reply(self) -> bool:
+        return len(self.ids) > self.num_prompt
+
+    @property
+    def num_to_read(self) -> int:
+        """How many ids have to be computed before the next one is drawn."""
+        return len(self.ids) - 1 if self.has_reply else self.num_prompt
+
+    @property
     def is_reading(self) -> bool:
-        return self.num_computed < self.num_prompt and len(self.ids) == self.num_prompt
+        return self.num_computed < self.num_to_read
 
     @property
     def reply_ids(self) -> list[int]:

@@ -58,7 +58,7 @@ class Joined:
         sizes = [part.shape[0] for part in self._parts]
         self._biases: list[torch.Tensor | None] = [None] * len(sizes)
         if biases is not None:
-            self._biases = list(torch.cat(biases).split(sizes))
+            self._biases = [torch.cat(biases)] if whole is not None else list(biases)
 
     def launch(self, x: torch.Tensor, out: torch.Tensor) -> None:
         column = 0
@@ -242,7 +242,8 @@ class Decoder:
         normed, qkv = self._normed[:rows], self._qkv[:rows]
         rms_norm(x, layer.attn_norm, config.rms_norm_eps, normed)
         layer.qkv.launch(normed, qkv)
-        q, k, v = qkv.split([config.q_size, config.kv_size, config.kv_size], dim=1)
+        first_k, first_v = config.q_size, config.q_size + config.kv_size
+        q, k, v = qkv[:, :first_k], qkv[:, first_k:first_v], qkv[:, first_v:]
         if layer.q_norm is not None and layer.k_norm is not None:
             eps = config.rms_norm_eps
             rms_norm_heads(q, layer.q_norm, eps, q, num_heads=shape.num_heads)
