@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearth.engine.errors import HearthError
+from hearth.engine.errors import HearthError, UserError
 from hearth.engine.protocol import (
     Failed,
     Finished,
@@ -152,11 +152,11 @@ class Scheduler:
     def _begin(self, waiting: Waiting) -> Sequence:
         """Build the prompt and look up its prefix. Raises UserError when it cannot run."""
         model, request = self._model, waiting.request
+        if request.prompt.raw_ids == ():
+            raise UserError("There is nothing to read in this request.")
         prompt = model.text.build(request.prompt)
-        if not prompt.ids:
-            raise HearthError("There is nothing to read in this request.")
         if len(prompt.ids) >= model.context_length:
-            raise HearthError(
+            raise UserError(
                 f"The chat has {len(prompt.ids):,} tokens and the context holds "
                 f"{model.context_length:,}.",
                 action="Start a new chat, remove an attachment, or allow the model more context.",
@@ -203,7 +203,7 @@ class Scheduler:
         if len(self._active) > 1:
             self._pause(self._active[-1])
             return True
-        return False
+        return not self._active
 
     def _pause(self, sequence: Sequence) -> None:
         """What it computed stays in the cache as long as nobody needs the pages."""

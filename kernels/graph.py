@@ -167,6 +167,7 @@ class Pool:
             for wake in self._wake:
                 wake.release()
             self._execute(program, self._epoch)
+            self._job = None  # a program holds weights and pages, which a closed model gives back
 
     def close(self) -> None:
         self._closed = True
@@ -186,6 +187,7 @@ class Pool:
             job = self._job
             if job is not None:
                 self._execute(*job)
+            del job
 
 
 _pool: Pool | None = None
