@@ -9,6 +9,7 @@ the same with and without drafts, alone and in a batch: a draft is accepted iff 
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -140,20 +141,36 @@ def probabilities(logits: NDArray[np.float32], params: SamplingParams) -> NDArra
     return result
 
 
-def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Standard Gumbel noise for each id, from a counter-based hash (splitmix64's finaliser)."""
-    with np.errstate(over="ignore"):
-        key = _mix(np.uint64(seed & 0xFFFFFFFFFFFFFFFF) + _GOLDEN)
-        key = _mix(key ^ (np.uint64(position) + _GOLDEN))
-        bits = _mix(key ^ _mix(ids.astype(np.uint64) + _GOLDEN))
-    uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
-    return -np.log(-np.log(uniform))
-
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _mix(x: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64] | np.uint64:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Standard Gumbel noise for each of ascending ``ids``, from a counter-based hash
+    (splitmix64's finaliser)."""
+    with np.errstate(over="ignore"):
+        key = np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64) + _GOLDEN
+        key = _mix(_mix(key) ^ (np.uint64(position) + _GOLDEN))
+        size = int(ids[-1]) + 1
+        hashed = _hashed_ids(1 << size.bit_length())
+        bits = _mix((hashed[:size] if len(ids) == size else hashed[ids]) ^ key)
+    noise = (bits >> np.uint64(11)).astype(np.float64)
+    noise *= 2.0**-53
+    noise += 2.0**-54
+    for _ in range(2):  # -log(-log(u)); in place, since this is the longest part of a draw
+        np.log(noise, out=noise)
+        np.negative(noise, out=noise)
+    return noise
+
+
+@cache
+def _hashed_ids(count: int) -> NDArray[np.uint64]:
+    return _mix(np.arange(count, dtype=np.uint64) + _GOLDEN)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = x ^ (x >> np.uint64(30))
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
