@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_BEFORE_SAVE_S = 2.0
-SAVE_AFTER_TOKENS = 256  # a prompt this long is written while the reply still runs
 STARVED_S = 0.05  # looks again for pages this often while others are being written
 CLOSE_LIMIT_S = 2.0
 
@@ -233,8 +232,8 @@ class _Loop:
             scheduler.fail_all(
                 "There is not enough memory to go on. Open the model with less context."
             )
-        if scheduler.computed_since_save >= SAVE_AFTER_TOKENS:
-            scheduler.computed_since_save = 0
+        if scheduler.wants_save:
+            scheduler.wants_save = False
             self._write_unsaved()
 
     def recover(self) -> None:

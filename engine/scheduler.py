@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hearth.engine.round import Segment
     from hearth.engine.rows import Model
 
+SAVE_AFTER_TOKENS = 256  # a prompt this long is written to disk while the reply still runs
 KEEP_EVERY_TOKENS = 2048  # a long prompt that is cancelled can be continued from here
 
 
@@ -44,7 +45,7 @@ class Scheduler:
     """Owns the sequences of one model; engine thread only.
 
     Attributes:
-        computed_since_save: prompt tokens computed since the engine last looked.
+        wants_save: something worth writing to disk was kept since the engine last looked.
     """
 
     def __init__(self, model: Model, emit: Callable[[Event], None]) -> None:
@@ -56,7 +57,7 @@ class Scheduler:
         self._planner = RowPlanner(model)
         self._free_slots = self._all_slots()
         self._has_freed = False  # since the last one was resumed
-        self.computed_since_save = 0
+        self.wants_save = False
 
     def _all_slots(self) -> list[int]:
         return list(range(self._model.decoder.limits.max_requests - 1, -1, -1))
@@ -126,6 +127,7 @@ class Scheduler:
         was_reading = sequence.is_reading
         if was_reading:
             sequence.num_computed += len(segment.ids)
+            sequence.num_unkept += len(segment.ids)
             self._read(sequence, len(segment.ids))
             if sequence.is_reading or sequence.has_reply:
                 return
@@ -226,7 +228,6 @@ class Scheduler:
     # ------------------------------------------------------------------------------------- keeping
 
     def _read(self, sequence: Sequence, num_tokens: int) -> None:
-        self.computed_since_save += num_tokens
         if not sequence.has_reply:
             self._announce(sequence)
         before = sequence.num_computed - num_tokens
@@ -239,6 +240,10 @@ class Scheduler:
         if sequence.request.use_cache and sequence.num_computed:
             ids = sequence.ids[: sequence.num_computed]
             self._model.cache.insert(ids, sequence.pages)
+            has_ended = sequence.finish_reason is not None
+            if has_ended or sequence.num_unkept >= SAVE_AFTER_TOKENS:
+                self.wants_save = True
+            sequence.num_unkept = 0
 
     def _retire(self, sequence: Sequence) -> None:
         assert sequence.finish_reason is not None, "only ended replies retire"

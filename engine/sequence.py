@@ -63,6 +63,7 @@ class Sequence:
         self.ids = list(prompt.ids)
         self.num_prompt = len(prompt.ids)
         self.num_computed = 0
+        self.num_unkept = 0  # read since the cache last took them
         self.pages: list[PageId] = []
         self.timing = Timing(submitted)
         self.prefix: Prefix | None = None

@@ -56,6 +56,30 @@ def test_a_chat_is_rendered_and_its_history_is_not(tiny: Loaded) -> None:
     assert follow.usage.reused_tokens == len(history) - 1
 
 
+def test_a_long_prompt_asks_to_be_saved_while_the_reply_runs(tiny: Loaded) -> None:
+    """Whatever the last piece's size: 300 tokens are pieces of 256 and 44."""
+    runner = Runner(tiny.model(chunk=256))
+    name = runner.submit(prompt_ids(1, 300))
+    while not runner.replies[name].tokens:
+        assert not runner.scheduler.wants_save, "nothing could be saved yet"
+        runner.scheduler.step()
+    assert runner.scheduler.wants_save
+    runner.step()
+
+
+def test_a_short_prompt_is_saved_with_its_reply(tiny: Loaded) -> None:
+    runner = Runner(tiny.model())
+    name = runner.submit(prompt_ids(1, 20))
+    while not runner.replies[name].tokens:
+        runner.scheduler.step()
+    assert not runner.scheduler.wants_save
+    runner.step()
+    assert runner.scheduler.wants_save
+    private = Runner(tiny.model())
+    private.run(prompt_ids(1, 300), use_cache=False)
+    assert not private.scheduler.wants_save
+
+
 # ---------------------------------------------------------------------------------- how replies end
 
 

@@ -277,10 +277,7 @@ def test_a_chat_continues_after_a_restart(kept: EngineConfig, tiny_path: Path) -
     first.load(tiny_path)
     truth = first.run(ask("a", prompt))
     first.engine.save()
-    saved = first.wait_for(Saved)
-    assert isinstance(saved, Saved)
-    assert saved.entries > 0
-    assert saved.bytes_written > 0
+    first.wait_for(Saved)
     first.engine.close()
     second = Client(kept)
     second.load(tiny_path)
