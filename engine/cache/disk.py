@@ -1,42 +1,51 @@
-"""The disk tier: attention pages as content-addressed files, written whole or not at all.
+"""The disk tier: pages and snapshots as content-addressed files, written whole or not at all.
 
-A file is named by the hash chain (model key, parent, token ids) and holds the ids themselves,
-which are compared on every hit. It appears by rename after fsync, so several processes may share
-the folder. Any doubt about a file means it is deleted and its tokens are computed again: never a
-wrong answer.
+A file is named by the hash chain (model key, parent, token ids) and holds the ids themselves, which
+are compared on every hit. It appears by rename after fsync, under a temporary name that no other
+writer uses, so several processes may share the folder. Any doubt about a file means that it is
+dropped and its tokens are computed again: never a wrong answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
-import shutil
-import struct
-import zlib
+import secrets
+import time
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from hearth.engine.cache.disk_space import DEFAULT_CAPACITY_BYTES, FREE_FLOOR_BYTES, DiskSpace
+from hearth.engine.cache.names import PAGE_SUFFIXES, FileNames, short_key
+from hearth.engine.cache.page_file import (
+    FORMAT_VERSION,
+    PAGE_MAGIC,
+    STATE_MAGIC,
+    Label,
+    PageLayout,
+    read_all,
+    read_ids,
+    write,
+)
+from hearth.engine.cache.states import StatePayload
+from hearth.engine.cache.tree import common_length
 from hearth.kernels.kv import PAGE_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-MAGIC = b"HEARTHKV"
-FORMAT_VERSION = 1
-HEADER = struct.Struct("<8sI32s32sIIQ")  # magic, version, key, parent, ids, states, payload bytes
-TAIL_NAME_CHARS = 16
-DEFAULT_CAPACITY_BYTES = 20 << 30
-FREE_FLOOR_BYTES = 1 << 30
+STALE_S = 600.0  # a temporary file this old has no writer any more
 
 
 @dataclass(frozen=True, slots=True)
 class ModelKey:
-    """Everything that changes the bits of a page."""
+    """Everything that changes the bits of a page. ``head_dim``: see ``PageLayout``."""
 
     weights: str  # the model's fingerprint
     arithmetic: str  # kernel backend and its numeric version
@@ -45,15 +54,21 @@ class ModelKey:
     num_layers: int
     rope: str
     drafter: str = ""
+    head_dim: int | None = None
 
     def digest(self) -> bytes:
-        text = "\n".join(f"{item.name}={getattr(self, item.name)}" for item in fields(self))
+        lines = [f"{item.name}={getattr(self, item.name)}" for item in fields(self)]
+        text = "\n".join([*lines, f"format={FORMAT_VERSION}"])
         return hashlib.blake2b(text.encode(), digest_size=32).digest()
+
+    @property
+    def layout(self) -> PageLayout:
+        return PageLayout(self.num_layers, self.page_floats // self.num_layers, self.head_dim)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file whose ids begin like the wanted ones."""
+    """A page file whose ids begin like the wanted ones."""
 
     name: str
     ids: tuple[int, ...]
@@ -61,237 +76,211 @@ class Found:
 
 
 class DiskTier:
-    """A folder of page files for one model; engine thread only. Turns itself off, with one notice,
-    when the disk fails; requests go on without it."""
+    """A folder of files for one model. ``save`` and ``save_state`` belong to one writing thread,
+    everything else to the engine's. Stops writing, with one notice, when the disk fails; what is
+    there can still be read, and requests go on without it.
+
+    Attributes:
+        is_on: whether it still writes.
+        notice: why not, as a sentence for a person.
+        num_rejected: files that were not what they should be.
+    """
 
     def __init__(
-        self, folder: Path, key: ModelKey, *, capacity_bytes: int = DEFAULT_CAPACITY_BYTES
+        self,
+        folder: Path,
+        key: ModelKey,
+        *,
+        capacity_bytes: int = DEFAULT_CAPACITY_BYTES,
+        free_floor_bytes: int = FREE_FLOOR_BYTES,
     ) -> None:
         self._key = key.digest()
+        self._layout = key.layout
         self._folder = folder / self._key.hex()[:32]
-        self._root = folder
-        self._capacity_bytes = capacity_bytes
+        self._space = DiskSpace(folder, capacity_bytes, free_floor_bytes)
+        self._names = FileNames(self._folder, self._key)
+        self._left_out: set[bytes] = set()  # blocks without room: nothing leads to what follows
         self.is_on = True
         self.notice: str | None = None
         self.num_rejected = 0
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for orphan in self._folder.glob("*.tmp*"):
-                orphan.unlink(missing_ok=True)
+            self._make_folder()
+            _sweep(self._folder)
         except OSError as error:
             self._turn_off(error)
+
+    def _make_folder(self) -> None:
+        self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.mkdir(exist_ok=True, mode=0o700)
 
     def _turn_off(self, error: OSError) -> None:
         self.is_on = False
         self.notice = (
-            f"Chats cannot be kept ready on disk ({error.strerror}); they will be read again "
-            "after a restart."
+            f"Chats cannot be kept ready on disk ({error.strerror or error}); they will be read "
+            "again after a restart."
         )
-        log.warning("disk tier off: %s", error)
-
-    # --------------------------------------------------------------------------------------- names
+        log.warning("disk tier stops writing: %s", error)
 
     def chain_key(self, parent: bytes, ids: Sequence[int]) -> bytes:
         """32 bytes that name ``ids`` behind ``parent`` (empty for the first block)."""
-        digest = hashlib.blake2b(self._key + parent, digest_size=32)
-        digest.update(_pack_ids(ids))
-        return digest.digest()
+        return self._names.chain_key(parent, ids)
 
-    def _name(self, parent: bytes, ids: Sequence[int]) -> str:
-        """Full pages by their content; tails also carry their parent, to be found without it."""
-        digest = self.chain_key(parent, ids).hex()
-        if len(ids) == PAGE_TOKENS:
-            return f"{digest}.page"
-        return f"{_short(parent)}-{len(ids):03d}-{digest[:TAIL_NAME_CHARS]}.tail"
+    # ------------------------------------------------------------------------------------- finding
 
-    def find(self, parent: bytes, ids: Sequence[int]) -> Found | None:
-        """The file behind ``parent`` that agrees with most of ``ids``: a whole page or a tail."""
-        if not self.is_on:
-            return None
-        if len(ids) >= PAGE_TOKENS:
-            block = tuple(ids[:PAGE_TOKENS])
-            name = self._name(parent, block)
-            if (self._folder / name).exists():
-                return Found(name, block, PAGE_TOKENS)
+    def has_page(self, parent: bytes, block: Sequence[int]) -> bool:
+        return self._names.page(parent, block) in self._names.behind(parent)
+
+    def snapshots(self, parent: bytes, block: Sequence[int]) -> list[int]:
+        """After how many tokens of ``block`` there are snapshots, in rising order."""
+        return self._names.snapshots(parent, block)
+
+    def find(self, parent: bytes, block: Sequence[int], room: int) -> Found | None:
+        """The page or tail behind ``parent`` that agrees with most of block[:room]."""
+        names = self._names.behind(parent)
+        if len(block) == PAGE_TOKENS:
+            exact = self._names.page(parent, block)
+            if exact in names:
+                return Found(exact, tuple(block), room)
         best: Found | None = None
-        for path in self._folder.glob(f"{_short(parent)}-*.tail"):
-            stored = self._read_ids(path)
-            agreed = _common(stored, ids)
-            if stored and agreed and (best is None or agreed > best.agreed):
-                best = Found(path.name, stored, agreed)
+        for name in names:
+            ids = self._read_ids(name, parent) if name.endswith(PAGE_SUFFIXES) else ()
+            agreed = common_length(ids, block[:room])
+            if agreed and (best is None or agreed > best.agreed):
+                best = Found(name, ids, agreed)
         return best
 
-    def _read_ids(self, path: Path) -> tuple[int, ...]:
-        """The ids of a file's header; empty when there is any doubt (the file is deleted)."""
+    def _read_ids(self, name: str, parent: bytes) -> tuple[int, ...]:
+        """The ids of a page file; empty when there is any doubt (the file is dropped)."""
         try:
-            with path.open("rb") as file:
-                head = self._head(file.read(HEADER.size))
-                if head is None:
-                    return self._reject(path)
-                raw = file.read(4 * head.num_ids)
-        except OSError:
+            with (self._folder / name).open("rb") as file:
+                ids = read_ids(file, self._key, parent)
+        except OSError as error:
+            self._pass_over(name, error)
             return ()
-        if len(raw) != 4 * head.num_ids:
-            return self._reject(path)
-        return struct.unpack(f"<{head.num_ids}I", raw)
-
-    def _reject(self, path: Path) -> tuple[int, ...]:
-        self.num_rejected += 1
-        log.warning("cache file %s is damaged and was dropped", path.name)
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        return ()
+        if ids is None or self._names.page(parent, ids) != name:
+            self._reject(name)
+            return ()
+        return ids
 
     # ------------------------------------------------------------------------------------- reading
 
-    def _head(self, raw: bytes) -> _Head | None:
-        if len(raw) != HEADER.size:
-            return None
-        magic, version, key, _, num_ids, num_states, num_bytes = HEADER.unpack(raw)
-        if (magic, version, key) != (MAGIC, FORMAT_VERSION, self._key):
-            return None
-        if not 0 < num_ids <= PAGE_TOKENS or num_states > PAGE_TOKENS:
-            return None
-        return _Head(num_ids, num_states, num_bytes)
-
-    def load(self, name: str, ids: Sequence[int], page: memoryview) -> dict[int, bytes] | None:
-        """Read a file into ``page``; the recurrent states it holds, or None when it cannot be
-        trusted (``page`` may then hold anything)."""
-        path = self._folder / name
+    def load(self, found: Found, parent: bytes, page: memoryview) -> bool:
+        """Read a file straight into ``page``; False when it cannot be trusted (``page`` may then
+        hold anything)."""
+        label = Label(PAGE_MAGIC, self._key, parent, found.ids)
+        path = self._folder / found.name
         try:
             with path.open("rb") as file:
-                states = self._load(file, ids, page)
-            if states is None:
-                self._reject(path)
-                return None
-            os.utime(path)  # least recently used goes first
+                is_good = self._layout.read(file, label, page)
         except OSError as error:
-            log.warning("cache file %s could not be read: %s", name, error)
-            return None
-        return states
+            self._pass_over(found.name, error)
+            return False
+        if is_good:
+            _mark_used(path)
+        else:
+            self._reject(found.name)
+        return is_good
 
-    def _load(self, file: object, ids: Sequence[int], page: memoryview) -> dict[int, bytes] | None:
-        read = file.read  # type: ignore[attr-defined]
-        raw = read(HEADER.size)
-        head = self._head(raw)
-        packed_ids = _pack_ids(ids)
-        if head is None or head.num_bytes != len(page) or read(4 * head.num_ids) != packed_ids:
+    def load_state(self, parent: bytes, ids: Sequence[int]) -> StatePayload | None:
+        """The state behind ``ids``; None when there is none that can be trusted."""
+        name = self._names.state(parent, ids)
+        try:
+            with (self._folder / name).open("rb") as file:
+                data = read_all(file, Label(STATE_MAGIC, self._key, parent, tuple(ids)))
+        except OSError as error:
+            self._pass_over(name, error)
             return None
-        checksum = zlib.crc32(packed_ids, zlib.crc32(raw))
-        if file.readinto(page) != len(page):  # type: ignore[attr-defined]
-            return None
-        checksum = zlib.crc32(page, checksum)
-        states: dict[int, bytes] = {}
-        for _ in range(head.num_states):
-            lengths = read(12)
-            if len(lengths) != 12:
-                return None
-            count, num_bytes = struct.unpack("<IQ", lengths)
-            state = read(min(num_bytes, 1 << 34))
-            checksum = zlib.crc32(state, zlib.crc32(lengths, checksum))
-            states[count] = state
-        return states if read(5) == struct.pack("<I", checksum) else None
+        state = None if data is None else StatePayload.from_bytes(data)
+        if state is None:
+            self._reject(name)
+        else:
+            _mark_used(self._folder / name)
+        return state
+
+    def _reject(self, name: str) -> None:
+        self.num_rejected += 1
+        self._names.pass_over(name)
+        log.warning("cache file %s is damaged and was dropped", name)
+        with contextlib.suppress(OSError):
+            (self._folder / name).unlink(missing_ok=True)
+
+    def _pass_over(self, name: str, error: OSError) -> None:
+        """It cannot be read now, which does not make it damaged."""
+        self._names.pass_over(name)
+        log.warning("cache file %s could not be read: %s", name, error)
 
     # ------------------------------------------------------------------------------------- writing
 
-    def save(
-        self, parent: bytes, ids: Sequence[int], page: memoryview, states: Mapping[int, bytes]
-    ) -> int:
-        """Write one page; returns the bytes written, 0 when the tier is off or full."""
+    def save(self, parent: bytes, ids: Sequence[int], page: memoryview) -> int:
+        """Write one page; returns the bytes written, 0 when the tier does not write any more."""
+        label = Label(PAGE_MAGIC, self._key, parent, tuple(ids))
+        payload = self._layout.filled(page, len(ids))
+        return self._save(self._names.page(parent, ids), label, payload)
+
+    def save_state(self, parent: bytes, ids: Sequence[int], state: StatePayload) -> int:
+        """Write the state behind ``ids``; returns the bytes written."""
+        label = Label(STATE_MAGIC, self._key, parent, tuple(ids))
+        return self._save(self._names.state(parent, ids), label, [memoryview(state.to_bytes())])
+
+    def _save(self, name: str, label: Label, payload: Sequence[memoryview]) -> int:
         if not self.is_on:
             return 0
+        num_bytes = label.file_bytes(sum(part.nbytes for part in payload))
+        behind = (self._folder.name, short_key(label.parent))
         try:
-            num_bytes = self._save(parent, ids, page, states)
+            if label.parent in self._left_out or not self._space.make_room(num_bytes, behind):
+                self._left_out.add(self._names.chain_key(label.parent, label.ids))
+                return 0
+            try:
+                self._write(name, label, payload)
+            except FileNotFoundError:  # somebody deleted the folder
+                self._make_folder()
+                self._write(name, label, payload)
         except OSError as error:
             self._turn_off(error)
             return 0
+        self._space.add(num_bytes)
+        self._names.trust(name)
         return num_bytes
 
-    def _save(
-        self, parent: bytes, ids: Sequence[int], page: memoryview, states: Mapping[int, bytes]
-    ) -> int:
-        size = HEADER.size + 4 * len(ids) + len(page) + sum(map(len, states.values())) + 4
-        self._make_room(size)
-        padded_parent = parent.ljust(32, b"\0")
-        head = HEADER.pack(
-            MAGIC, FORMAT_VERSION, self._key, padded_parent, len(ids), len(states), len(page)
-        )
-        pieces: list[bytes | memoryview] = [head, _pack_ids(ids), page]
-        for count, state in states.items():
-            pieces += [struct.pack("<IQ", count, len(state)), state]
-        checksum = 0
-        for piece in pieces:
-            checksum = zlib.crc32(piece, checksum)
-        path = self._folder / self._name(parent, ids)
-        temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    def _write(self, name: str, label: Label, payload: Sequence[memoryview]) -> None:
+        temporary = self._folder / f"{name}.{secrets.token_hex(4)}.tmp"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                for piece in pieces:
-                    file.write(piece)
-                file.write(struct.pack("<I", checksum))
+                write(file, label, payload)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(path)
+            temporary.replace(self._folder / name)
         except OSError:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
         _sync_folder(self._folder)
-        return size
 
-    def _make_room(self, num_bytes: int) -> None:
-        """Delete what was used longest ago, of any model, until ``num_bytes`` fit the capacity."""
-        free = shutil.disk_usage(self._root).free
-        if free - num_bytes < FREE_FLOOR_BYTES:
-            raise OSError(28, "less than 1 GB of disk space is left")
-        files = sorted(self._stat_all(), key=lambda item: item[1])
-        total = sum(size for _, _, size in files)
-        for path, _, size in files:
-            if total + num_bytes <= self._capacity_bytes:
-                return
-            path.unlink(missing_ok=True)
-            total -= size
-
-    def _stat_all(self) -> list[tuple[Path, float, int]]:
-        result = []
-        for path in self._root.glob("*/*"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                result.append((path, status.st_mtime, status.st_size))
-        return result
+    # ------------------------------------------------------------------------------------- people
 
     def usage_bytes(self) -> int:
-        return sum(size for _, _, size in self._stat_all())
+        """Of all models."""
+        return self._space.usage_bytes()
 
     def clear(self) -> None:
-        """Delete every file of every model."""
-        for path, _, _ in self._stat_all():
-            path.unlink(missing_ok=True)
+        """Delete every file of every model. Raises MachineError when some could not be."""
+        self._space.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    num_ids: int
-    num_states: int
-    num_bytes: int
+def _mark_used(path: Path) -> None:
+    """Least recently used goes first. Where that cannot be noted, reading goes on."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
 
 
-def _short(parent: bytes) -> str:
-    return parent.hex()[:TAIL_NAME_CHARS] if parent else "root"
-
-
-def _pack_ids(ids: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(ids)}I", *ids)
-
-
-def _common(stored: Sequence[int], ids: Sequence[int]) -> int:
-    count = 0
-    for left, right in zip(stored, ids, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+def _sweep(folder: Path) -> None:
+    """Delete what killed writers left; a young file may belong to a living one."""
+    for path in folder.glob("*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -301,5 +290,8 @@ def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that cannot sync a folder say so
+            raise
     finally:
         os.close(descriptor)

@@ -64,7 +64,7 @@ class PageArena:
 
     def buffer(self, page: PageId) -> memoryview:
         """The page's bytes, writable; for the disk tier."""
-        return memoryview(self.pages[page].numpy()).cast("B")
+        return self.pages[page].numpy().data.cast("B")
 
     def check(self, owners: Iterable[PageId]) -> None:
         """Assert that the counted references are exactly ``owners`` (one entry per reference)."""

@@ -1,50 +1,33 @@
-"""Prefix reuse by content: a tree of token blocks with their attention pages.
+"""Prefix reuse by content: what was computed for a beginning is found again, in memory or on disk.
 
-A node holds one page and the token ids it was computed for; ids are compared, never only hashed.
-A node with fewer ids than a page holds is the tail of some message (a snapshot at a boundary). For
-models with attention only a hit may end at any token; with recurrent layers only where a snapshot
-holds their state (``requires_state``).
+For models with attention only a hit may end at any token; with recurrent layers only where a
+snapshot holds their state (``requires_state``).
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hearth.engine.cache.restore import Restorer
+from hearth.engine.cache.states import Snapshot
+from hearth.engine.cache.tree import Node, PrefixTree
 from hearth.kernels.kv import PAGE_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hearth.engine.cache.disk import DiskTier
     from hearth.engine.cache.pages import PageArena, PageId
-
-State = bytes  # what a recurrent model needs at a snapshot, opaque here
-
-
-@dataclass(eq=False, slots=True)
-class Node:
-    """``ids`` and the page that holds their keys and values. ``states`` maps a number of tokens of
-    this node to the recurrent state behind them."""
-
-    parent: Node | None
-    ids: tuple[int, ...]
-    page: PageId
-    key: bytes  # chain hash, names the file on disk
-    used: int
-    saved: bool = False
-    states: dict[int, State] = field(default_factory=dict)
-    children: list[Node] = field(default_factory=list)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.ids) == PAGE_TOKENS
+    from hearth.engine.cache.states import StatePayload
+    from hearth.engine.cache.tree import Hit
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A hit. ``pages`` are retained for the caller; the last one may be used in part only.
+    """A hit. ``pages`` are retained for the caller; the last one may be used in part only, and
+    whoever goes on writing in it copies it first.
 
     num_tokens = reused_tokens (from memory) + restored_tokens (from disk).
     """
@@ -53,23 +36,29 @@ class Prefix:
     pages: tuple[PageId, ...]
     reused_tokens: int
     restored_tokens: int
-    state: State | None = None
+    state: StatePayload | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SaveJob:
-    """A page to be written by another thread; nobody changes it meanwhile."""
+    """What is to be written by another thread; nobody changes it meanwhile. ``buffer`` is None when
+    only snapshots are new."""
 
     disk: DiskTier
     parent_key: bytes
     ids: tuple[int, ...]
     page: PageId
-    buffer: memoryview
-    states: dict[int, State]
+    buffer: memoryview | None
+    states: dict[int, StatePayload]
 
     def write(self) -> int:
         """Returns the bytes written."""
-        return self.disk.save(self.parent_key, self.ids, self.buffer, self.states)
+        num_bytes = 0
+        if self.buffer is not None:
+            num_bytes += self.disk.save(self.parent_key, self.ids, self.buffer)
+        for count, state in self.states.items():
+            num_bytes += self.disk.save_state(self.parent_key, self.ids[:count], state)
+        return num_bytes
 
 
 class PrefixCache:
@@ -80,235 +69,127 @@ class PrefixCache:
     ) -> None:
         self._arena = arena
         self._disk = disk
-        self._requires_state = requires_state
+        self._tree = PrefixTree(arena, requires_state=requires_state)
         self._clock = itertools.count(1)
-        self._roots: list[Node] = []
+        self._restorer = None
+        if disk is not None:
+            self._restorer = Restorer(
+                self._tree, arena, disk, self._allocate, requires_state=requires_state
+            )
 
     # -------------------------------------------------------------------------------- looking up
 
     def lookup(self, ids: Sequence[int]) -> Prefix:
         """The longest known prefix of ``ids``, at most len(ids) - 1 tokens: the last one has to be
         computed for its logits."""
-        limit = len(ids) - 1
-        chain = self._match(ids, limit)
-        in_memory = self._usable(chain, limit)
-        if self._disk is not None:
-            self._restore(chain, ids, limit)
-        total = self._usable(chain, limit)
-        pages = [node.page for node, _ in self._covering(chain, total.tokens)]
-        for page in pages:
-            self._arena.retain(page)
-        reused = min(in_memory.tokens, total.tokens)
-        return Prefix(total.tokens, tuple(pages), reused, total.tokens - reused, total.state)
+        limit = max(len(ids) - 1, 0)
+        stamp = next(self._clock)
+        hit = self._tree.best(ids, limit)
+        _touch(hit, stamp)
+        restored: set[Node] = set()
+        if self._restorer is not None and hit.tokens < limit:
+            restored = self._restorer.restore(ids, limit, hit, stamp)
+            hit = self._tree.best(ids, limit)
+            _touch(hit, stamp)
+        for node in hit.nodes:
+            self._arena.retain(node.page)
+        num_restored = _tokens_in(hit, restored)
+        pages = tuple(node.page for node in hit.nodes)
+        return Prefix(hit.tokens, pages, hit.tokens - num_restored, num_restored, hit.state)
 
-    def _match(self, ids: Sequence[int], limit: int) -> list[tuple[Node, int]]:
-        """Nodes along ``ids`` with how many of their tokens agree; only the last in part."""
-        chain: list[tuple[Node, int]] = []
-        siblings, start = self._roots, 0
-        while start < limit:
-            best = self._best(siblings, ids, start, limit)
-            if best is None:
-                break
-            chain.append(best)
-            node, agreed = best
-            node.used = next(self._clock)
-            if agreed < PAGE_TOKENS:
-                break
-            siblings, start = node.children, start + PAGE_TOKENS
-        return chain
+    # ----------------------------------------------------------------------------------- inserting
 
-    @staticmethod
-    def _best(
-        siblings: Sequence[Node], ids: Sequence[int], start: int, limit: int
-    ) -> tuple[Node, int] | None:
-        best: tuple[Node, int] | None = None
-        for node in siblings:
-            agreed = _agreement(node.ids, ids, start, limit)
-            if agreed and (best is None or agreed > best[1]):
-                best = (node, agreed)
-        return best
+    def insert(
+        self, ids: Sequence[int], pages: Sequence[PageId], state: StatePayload | None = None
+    ) -> None:
+        """Keep what was computed for ``ids``; pages[i] holds positions from 128 i on.
 
-    def _usable(self, chain: Sequence[tuple[Node, int]], limit: int) -> _Usable:
-        """Where a hit along ``chain`` may end."""
-        if not self._requires_state:
-            tokens = sum(agreed for _, agreed in chain)
-            return _Usable(min(tokens, limit), None)
-        result, start = _Usable(0, None), 0
-        for node, agreed in chain:
-            for count, state in node.states.items():
-                if count <= agreed and start + count > result.tokens:
-                    result = _Usable(start + count, state)
-            start += agreed
-        return result
-
-    @staticmethod
-    def _covering(chain: Sequence[tuple[Node, int]], tokens: int) -> Iterator[tuple[Node, int]]:
-        for index, item in enumerate(chain):
-            if index * PAGE_TOKENS < tokens:
-                yield item
-
-    # ----------------------------------------------------------------------------------- disk tier
-
-    def _restore(self, chain: list[tuple[Node, int]], ids: Sequence[int], limit: int) -> None:
-        """Continue ``chain`` with pages from disk, as far as there are files and free pages."""
-        assert self._disk is not None, "called with a disk tier"
-        partial = chain.pop() if chain and chain[-1][1] < PAGE_TOKENS else None
-        while len(chain) * PAGE_TOKENS < limit:
-            parent = chain[-1][0] if chain else None
-            start = len(chain) * PAGE_TOKENS
-            found = self._disk.find(parent.key if parent else b"", ids[start:])
-            if found is None or (partial is not None and found.agreed <= partial[1]):
-                break
-            node = self._load(parent, found.ids, found.name)
+        Full pages are shared with the caller from now on (nobody writes a full page again); a tail
+        page is copied, since its owner goes on writing. ``state`` is the recurrent state behind the
+        last token. When memory is short, the beginning is kept as far as there are pages."""
+        assert len(pages) * PAGE_TOKENS >= len(ids), "every token has its page"
+        stamp = next(self._clock)
+        node: Node | None = None
+        for start in range(0, len(ids), PAGE_TOKENS):
+            block = tuple(ids[start : start + PAGE_TOKENS])
+            known = self._tree.find(node, block)
+            node = known or self._add(node, block, pages[start // PAGE_TOKENS], stamp)
             if node is None:
-                break
-            partial = None
-            chain.append((node, found.agreed))
-            if found.agreed < PAGE_TOKENS:
                 return
-        if partial is not None:
-            chain.append(partial)
+            node.used = stamp
+        count = (len(ids) - 1) % PAGE_TOKENS + 1
+        if node is not None and state is not None and count not in node.states:
+            node.states[count] = Snapshot(state)
 
-    def _load(self, parent: Node | None, ids: tuple[int, ...], name: str) -> Node | None:
-        assert self._disk is not None, "called with a disk tier"
-        page = self.allocate()
-        if page is None:
-            return None
-        states = self._disk.load(name, ids, self._arena.buffer(page))
-        if states is None:
-            self._arena.release(page)
-            return None
-        key = self._disk.chain_key(parent.key if parent else b"", ids)
-        node = Node(parent, ids, page, key, next(self._clock), saved=True, states=states)
-        self._attach(node)
+    def _add(
+        self, parent: Node | None, block: tuple[int, ...], page: PageId, stamp: int
+    ) -> Node | None:
+        if len(block) == PAGE_TOKENS:
+            self._arena.retain(page)
+        else:
+            copy = self._allocate(stamp)
+            if copy is None:
+                return None
+            self._arena.copy(page, copy)
+            page = copy
+        key = self._disk.chain_key(parent.key if parent else b"", block) if self._disk else b""
+        node = Node(parent, block, page, key, stamp)
+        self._tree.add(node)
         return node
+
+    # -------------------------------------------------------------------------------------- saving
 
     def unsaved(self) -> list[SaveJob]:
         """What is not on disk yet, parents first; each job holds a reference to its page, which the
         caller releases when it is written."""
         if self._disk is None or not self._disk.is_on:
             return []
-        jobs = []
-        for node in self._walk():
-            if node.saved:
-                continue
-            node.saved = True
-            self._arena.retain(node.page)
-            parent_key = node.parent.key if node.parent else b""
-            buffer = self._arena.buffer(node.page)
-            states = dict(node.states)
-            jobs.append(SaveJob(self._disk, parent_key, node.ids, node.page, buffer, states))
-        return jobs
+        jobs = (self._job(self._disk, node) for node in self._tree.walk())
+        return [job for job in jobs if job is not None]
 
-    def _walk(self) -> Iterator[Node]:
-        stack = list(self._roots)
-        while stack:
-            node = stack.pop(0)
-            yield node
-            stack += node.children
+    def _job(self, disk: DiskTier, node: Node) -> SaveJob | None:
+        new = {count: item for count, item in node.states.items() if not item.saved}
+        if node.saved and not new:
+            return None
+        self._arena.retain(node.page)
+        buffer = None if node.saved else self._arena.buffer(node.page)
+        node.saved = True
+        for item in new.values():
+            item.saved = True
+        parent_key = node.parent.key if node.parent else b""
+        states = {count: item.state for count, item in new.items()}
+        return SaveJob(disk, parent_key, node.ids, node.page, buffer, states)
 
-    # ----------------------------------------------------------------------------------- inserting
-
-    def insert(
-        self, ids: Sequence[int], pages: Sequence[PageId], state: State | None = None
-    ) -> None:
-        """Keep what was computed for ``ids``; pages[i] holds positions from 128 i on.
-
-        Full pages are shared with the caller from now on (nobody writes a full page again); a tail
-        page is copied, since its owner goes on writing. ``state`` is the recurrent state behind the
-        last token."""
-        siblings, parent = self._roots, None
-        for start in range(0, len(ids), PAGE_TOKENS):
-            block = tuple(ids[start : start + PAGE_TOKENS])
-            last = start + PAGE_TOKENS >= len(ids)
-            node = self._find(siblings, block)
-            if node is None:
-                node = self._add(parent, block, pages[start // PAGE_TOKENS])
-                if node is None:
-                    return
-            node.used = next(self._clock)
-            if last and state is not None and len(block) not in node.states:
-                node.states[len(block)] = state
-                node.saved = False
-            siblings, parent = node.children, node
-
-    def _find(self, siblings: Sequence[Node], block: tuple[int, ...]) -> Node | None:
-        """A node that holds ``block`` or, without recurrent state, a longer tail of it."""
-        for node in siblings:
-            if node.ids == block:
-                return node
-            longer = not self._requires_state and node.ids[: len(block)] == block
-            if longer and len(block) < PAGE_TOKENS:
-                return node
-        return None
-
-    def _add(self, parent: Node | None, block: tuple[int, ...], page: PageId) -> Node | None:
-        if len(block) == PAGE_TOKENS:
-            self._arena.retain(page)
-        else:
-            copy = self.allocate()
-            if copy is None:
-                return None
-            self._arena.copy(page, copy)
-            page = copy
-        key = self._disk.chain_key(parent.key if parent else b"", block) if self._disk else b""
-        node = Node(parent, block, page, key, next(self._clock))
-        self._attach(node)
-        return node
-
-    def _attach(self, node: Node) -> None:
-        siblings = node.parent.children if node.parent else self._roots
-        if not self._requires_state:
-            self._absorb(siblings, node)
-        siblings.append(node)
-
-    def _absorb(self, siblings: list[Node], node: Node) -> None:
-        """A shorter tail that ``node`` contains is of no more use."""
-        for other in list(siblings):
-            shorter = len(other.ids) < len(node.ids) and node.ids[: len(other.ids)] == other.ids
-            if shorter and not other.children:
-                siblings.remove(other)
-                self._arena.release(other.page)
-
-    # ------------------------------------------------------------------------------------ eviction
+    # -------------------------------------------------------------------------------------- memory
 
     def allocate(self) -> PageId | None:
-        """A page, evicting the leaf that was used longest ago when all are taken."""
+        """A page with one reference, evicting what was used longest ago when all are taken."""
+        return self._allocate(None)
+
+    def _allocate(self, spare: int | None) -> PageId | None:
         page = self._arena.allocate()
-        while page is None and self._evict():
+        while page is None and self._tree.evict(spare=spare):
             page = self._arena.allocate()
         return page
 
-    def _evict(self) -> bool:
-        """Drop one leaf whose page nobody else uses; False when there is none."""
-        leaves = [n for n in self._walk() if not n.children and not self._arena.is_shared(n.page)]
-        if not leaves:
-            return False
-        victim = min(leaves, key=lambda node: node.used)
-        siblings = victim.parent.children if victim.parent else self._roots
-        siblings.remove(victim)
-        self._arena.release(victim.page)
-        return True
-
     def pages(self) -> list[PageId]:
         """One entry per reference that the tree holds (for ``PageArena.check``)."""
-        return [node.page for node in self._walk()]
+        return [node.page for node in self._tree.walk()]
 
     def clear(self) -> None:
-        for page in self.pages():
-            self._arena.release(page)
-        self._roots.clear()
+        self._tree.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class _Usable:
-    tokens: int
-    state: State | None
+def _touch(hit: Hit, stamp: int) -> None:
+    for node in hit.nodes:
+        node.used = stamp
 
 
-def _agreement(block: Sequence[int], ids: Sequence[int], start: int, limit: int) -> int:
-    """How many tokens of ``block`` equal ids[start:limit]."""
-    room = min(len(block), limit - start)
-    if tuple(ids[start : start + room]) == tuple(block[:room]):
-        return room
-    return next(i for i in range(room) if block[i] != ids[start + i])
+def _tokens_in(hit: Hit, nodes: Iterable[Node]) -> int:
+    """How many tokens of a hit lie in ``nodes``."""
+    chosen = set(nodes)
+    return sum(
+        min(hit.tokens - index * PAGE_TOKENS, PAGE_TOKENS)
+        for index, node in enumerate(hit.nodes)
+        if node in chosen
+    )
