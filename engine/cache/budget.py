@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from hearth.engine.cache.host_memory import available_bytes
 from hearth.engine.errors import UserError
 from hearth.kernels.kv import PAGE_TOKENS
 
+__all__ = ["MemoryPlan", "available_bytes", "plan"]
+
 CACHE_SHARE = 0.3  # of the memory that is available when the model is opened
 CONTEXTS_KEPT = 2.5  # a running chat, another one, and the shared beginnings of others
-UNKNOWN_AVAILABLE_BYTES = 2 << 30  # where the system does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,66 +36,44 @@ def plan(
     """
     budget = int(available_bytes * CACHE_SHARE)
     affordable = budget // page_bytes
-    # One page more than the context: a tail snapshot needs a page of its own.
-    fits = max(affordable - 1, 0) * PAGE_TOKENS
-    if wanted_context is not None and wanted_context > max_context:
+    # One page more than the context: a tail that is shared is copied before it is continued.
+    fits = min(max(affordable - 1, 0) * PAGE_TOKENS, max_context)
+    if fits == 0:
         raise UserError(
-            f"The model was trained for {max_context:,} tokens; {wanted_context:,} are too many.",
-            action=f"Choose a context of at most {min(max_context, fits):,} tokens.",
+            f"Only {_mb(available_bytes)} MB of memory are free, and {_mb(budget)} MB of them may "
+            f"hold chats; at least {_mb(2 * page_bytes)} MB are needed.",
+            action="Close other programs or choose a smaller model.",
         )
-    context = min(wanted_context or max_context, max_context)
-    if wanted_context is not None and wanted_context > fits:
-        needed = -(-wanted_context // PAGE_TOKENS) * page_bytes
+    context = fits if wanted_context is None else wanted_context
+    _check(context, max_context=max_context, fits=fits, page_bytes=page_bytes, budget=budget)
+    wanted_pages = int(CONTEXTS_KEPT * _pages(context)) + 1
+    return MemoryPlan(min(wanted_pages, affordable), context, page_bytes)
+
+
+def _check(context: int, *, max_context: int, fits: int, page_bytes: int, budget: int) -> None:
+    smallest = min(PAGE_TOKENS, max_context)
+    if context < smallest:
         raise UserError(
-            f"A context of {wanted_context:,} tokens needs {_mb(needed)} MB and "
+            f"A context of {context:,} tokens is too small to chat in.",
+            action=f"Choose between {smallest:,} and {fits:,} tokens.",
+        )
+    if context > max_context:
+        raise UserError(
+            f"The model was trained for {max_context:,} tokens; {context:,} are too many.",
+            action=f"Choose a context of at most {fits:,} tokens.",
+        )
+    if context > fits:
+        needed = (_pages(context) + 1) * page_bytes
+        raise UserError(
+            f"A context of {context:,} tokens needs {_mb(needed)} MB and "
             f"{_mb(budget)} MB may be used for it.",
             action=f"Choose at most {fits:,} tokens, or close other programs.",
         )
-    context = min(context, fits)
-    if context < PAGE_TOKENS:
-        raise UserError(
-            f"Only {_mb(available_bytes)} MB of memory are free; that is too little to run it.",
-            action="Close other programs or choose a smaller model.",
-        )
-    wanted_pages = int(CONTEXTS_KEPT * -(-context // PAGE_TOKENS)) + 1
-    return MemoryPlan(min(wanted_pages, affordable), context, page_bytes)
+
+
+def _pages(num_tokens: int) -> int:
+    return -(-num_tokens // PAGE_TOKENS)
 
 
 def _mb(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:,.0f}"
-
-
-def available_bytes() -> int:
-    """Memory that a new program may take now: the system's own estimate, capped by a container's
-    limit where there is one."""
-    limits = [value for value in (_meminfo_available(), _cgroup_left()) if value is not None]
-    return min(limits) if limits else _physical_pages()
-
-
-def _meminfo_available() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _cgroup_left() -> int | None:
-    root = Path("/sys/fs/cgroup")
-    try:
-        limit = (root / "memory.max").read_text("ascii").strip()
-        used = int((root / "memory.current").read_text("ascii"))
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else max(int(limit) - used, 0)
-
-
-def _physical_pages() -> int:
-    """Half of the physical memory where only its size is known (macOS), else a constant."""
-    names = getattr(os, "sysconf_names", {})
-    if "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return UNKNOWN_AVAILABLE_BYTES
