@@ -1,26 +1,26 @@
-"""A profile: the folders of one user's Hearth, and the one running instance that may use them."""
+"""A profile: the folders of one user's Hearth, and the one running instance that may use them.
+
+The environment variable HEARTH_HOME, when set, names the folder that holds all of it.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-import socket
 import tempfile
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 import platformdirs
 
+from hearth.app import instance
+from hearth.app.chats.files import FOLDER_MODE, make_private_folder
 from hearth.engine.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-RAISE = b"raise\n"
-SOCKET_TIMEOUT_S = 2.0
-MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def default_paths() -> Paths:
     """The system's folders, or all below HEARTH_HOME when that is set."""
     home = os.environ.get("HEARTH_HOME")
     if home:
-        return paths_below(Path(home).expanduser())
+        return paths_below(Path(home).expanduser().absolute())
     data = platformdirs.user_data_path("hearth", appauthor=False)
     cache = platformdirs.user_cache_path("hearth", appauthor=False)
     return Paths(data, cache, data / "models", data / "logs")
@@ -60,7 +60,7 @@ def paths_below(root: Path) -> Paths:
 
 
 class Profile:
-    """Owns the folders while the program runs; a context manager.
+    """Owns the folders while the program runs; a context manager, used by one thread.
 
     A temporary profile keeps the real one's models (they are large and hold nothing private) and
     is removed at the end.
@@ -70,17 +70,27 @@ class Profile:
         self.paths = paths
         self._temporary_root = temporary_root
         self._lock: IO[str] | None = None
-        self._server: socket.socket | None = None
-        self._create_folders()
+        self._doorbell: instance.Doorbell | None = None
+        for folder in (paths.data, paths.cache, paths.logs):
+            _use(folder, is_private=True)
+        # Models hold nothing private and may be shared; a foreign read-only folder is fine.
+        if not paths.models.is_dir():
+            _use(paths.models, is_private=False)
 
     @classmethod
-    def open(cls, *, temporary: bool = False) -> Profile:
-        """Raises MachineError when the folders cannot be made."""
+    def open(cls, root: Path | None = None, *, temporary: bool = False) -> Profile:
+        """The profile in ``root``, or the user's own, or a throw-away one.
+
+        Raises MachineError with the way out when the folders cannot be used.
+        """
+        own = paths_below(root) if root is not None else default_paths()
         if not temporary:
-            return cls(default_paths())
-        root = Path(tempfile.mkdtemp(prefix="hearth-profile-"))
-        below = paths_below(root)
-        return cls(Paths(below.data, below.cache, default_paths().models, below.logs), root)
+            return cls(own)
+        folder = Path(tempfile.mkdtemp(prefix="hearth-profile-"))
+        below = paths_below(folder)
+        # A temporary profile must also start where the real one cannot be written.
+        models = own.models if own.models.is_dir() else below.models
+        return cls(Paths(below.data, below.cache, models, below.logs), folder)
 
     def __enter__(self) -> Self:
         return self
@@ -88,75 +98,25 @@ class Profile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _create_folders(self) -> None:
-        for folder in (self.paths.data, self.paths.cache, self.paths.models, self.paths.logs):
-            try:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                if not os.access(folder, os.W_OK):
-                    raise PermissionError(13, "it is read-only")
-            except OSError as error:
-                raise MachineError(
-                    f"Hearth cannot use the folder {folder}: {error.strerror}.",
-                    action="Set HEARTH_HOME to a folder you may write to, or use --temp-profile.",
-                ) from error
-
-    # ----------------------------------------------------------------------- one running instance
-
     def claim(self) -> bool:
-        """Become the one instance that uses this profile; False when another one runs. The
-        system gives the lock back when the process ends, however it ends."""
-        try:
-            lock = (self.paths.data / "lock").open("a+", encoding="utf-8")
-        except OSError as error:
-            raise MachineError(
-                f"Hearth cannot use the folder {self.paths.data}: {error.strerror}.",
-                action="Set HEARTH_HOME to a folder you may write to, or use --temp-profile.",
-            ) from error
-        if not _try_lock(lock):
-            lock.close()
-            return False
-        self._lock = lock
-        return True
+        """Become the one instance that uses this profile; False when another one runs."""
+        if self._lock is None:
+            self._lock = instance.take_lock(self.paths.data / "lock")
+        return self._lock is not None
 
     def listen(self, on_raise: Callable[[], None]) -> None:
         """Call ``on_raise``, on another thread, whenever a second start asks for the window."""
-        address = self._socket_path()
-        if address is None:
-            return
-        Path(address).unlink(missing_ok=True)
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        server.bind(address)
-        Path(address).chmod(0o600)
-        server.listen(4)
-        self._server = server
-        threading.Thread(
-            target=_serve, args=(server, on_raise), name="hearth-raise", daemon=True
-        ).start()
+        assert self._lock is not None, "only the instance that claimed the profile listens"
+        self._doorbell = instance.Doorbell(self.paths.data, on_raise)
 
     def ask_to_raise(self) -> bool:
         """Ask the running instance to show its window; False when it does not listen."""
-        address = self._socket_path()
-        if address is None:
-            return False
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-                client.settimeout(SOCKET_TIMEOUT_S)
-                client.connect(address)
-                client.sendall(RAISE)
-        except OSError:
-            return False
-        return True
-
-    def _socket_path(self) -> str | None:
-        """None where the system has no local sockets, or the path is too long for one."""
-        path = str(self.paths.data / "raise.socket")
-        fits = len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES
-        return path if hasattr(socket, "AF_UNIX") and fits else None
+        return instance.ring(self.paths.data)
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._doorbell is not None:
+            self._doorbell.close()
+            self._doorbell = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -164,33 +124,17 @@ class Profile:
             shutil.rmtree(self._temporary_root, ignore_errors=True)
 
 
-def _serve(server: socket.socket, on_raise: Callable[[], None]) -> None:
-    while True:
-        try:
-            client, _ = server.accept()
-        except OSError:  # closed
-            return
-        with client:
-            client.settimeout(SOCKET_TIMEOUT_S)
-            try:
-                asked = client.recv(len(RAISE))
-            except OSError:
-                continue
-            if asked == RAISE:
-                on_raise()
-
-
-def _try_lock(file: IO[str]) -> bool:
-    """An exclusive lock of the operating system, without waiting."""
+def _use(folder: Path, *, is_private: bool) -> None:
+    """Create the folder and find out now, not at the first message, that it cannot be used."""
     try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        if is_private:
+            make_private_folder(folder)
         else:
-            import fcntl
-
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    except OSError as error:
+        raise MachineError(
+            f"Hearth cannot use the folder {folder}: {error.strerror}.",
+            action="Set HEARTH_HOME to a folder you may write to, or use --temp-profile.",
+        ) from error

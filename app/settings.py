@@ -1,52 +1,67 @@
-"""Settings in one TOML file: checked, with defaults, and never a reason not to start."""
+"""Settings in one TOML file: checked, with defaults, and never a reason not to start.
+
+No environment variable changes a setting; HEARTH_HOME (profile.py) only says where the file is.
+"""
 
 from __future__ import annotations
 
-import os
-import time
+import errno
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Literal
 
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tomlkit.exceptions import TOMLKitError
 
-from hearth.engine.errors import MachineError
+from hearth.app.chats.failures import guard
+from hearth.app.chats.files import time_stamp, unused_name, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(validate_assignment=True)
+    model_config = ConfigDict(validate_assignment=True, allow_inf_nan=False)
 
 
 class Appearance(_Section):
     theme: Literal["auto", "light", "dark"] = "auto"
-    zoom_percent: int = Field(100, ge=75, le=300)
+    zoom_percent: int = Field(default=100, ge=75, le=300)
 
 
 class ModelChoice(_Section):
     path: str = ""  # the model that is opened at start; empty: the starter model
-    context_length: int | None = Field(None, ge=128)
+    context_length: int | None = Field(default=None, ge=128)
 
 
 class Sampling(_Section):
     """Defaults of ``engine.protocol.SamplingParams``. The starter model is small: a little warmth
     and a repetition penalty keep it from circling."""
 
-    temperature: float = Field(0.6, ge=0.0, le=5.0)
-    top_k: int = Field(40, ge=0)
-    top_p: float = Field(0.95, gt=0.0, le=1.0)
-    min_p: float = Field(0.05, ge=0.0, lt=1.0)
-    repetition_penalty: float = Field(1.1, gt=0.0, le=3.0)
+    temperature: float = Field(default=0.6, ge=0.0, le=5.0)
+    top_k: int = Field(default=40, ge=0)
+    top_p: float = Field(default=0.95, gt=0.0, le=1.0)
+    min_p: float = Field(default=0.05, ge=0.0, lt=1.0)
+    repetition_penalty: float = Field(default=1.1, gt=0.0, le=3.0)
     seed: int | None = None  # None: another one for every reply
-    max_tokens: int | None = Field(1024, ge=1)
+    max_tokens: int | None = Field(default=1024, ge=1)
 
 
 class Speed(_Section):
     drafting: Literal["auto", "off", "lookup"] = "auto"
-    threads: int | None = Field(None, ge=1)
-    cache_gigabytes: float = Field(20.0, ge=0.0)
+    threads: int | None = Field(default=None, ge=1)
+    cache_gigabytes: float = Field(default=20.0, ge=0.0)
+
+
+class Window(_Section):
+    """Where the window was. The position is None until it has been moved once."""
+
+    x: int | None = None
+    y: int | None = None
+    width: int = Field(default=1100, ge=200, le=32767)
+    height: int = Field(default=780, ge=200, le=32767)
+    is_maximized: bool = False
+    list_width: int = Field(default=280, ge=0, le=32767)
 
 
 class Settings(_Section):
@@ -54,6 +69,7 @@ class Settings(_Section):
     model: ModelChoice = Field(default_factory=ModelChoice)
     sampling: Sampling = Field(default_factory=Sampling)
     speed: Speed = Field(default_factory=Speed)
+    window: Window = Field(default_factory=Window)
 
 
 class SettingsFile:
@@ -72,21 +88,24 @@ class SettingsFile:
 
     def _read(self) -> tomlkit.TOMLDocument:
         try:
-            return tomlkit.parse(self._path.read_text("utf-8"))
+            # A path may hold bytes that are no UTF-8; surrogateescape brings them back.
+            return tomlkit.parse(self._path.read_text("utf-8", errors="surrogateescape"))
         except FileNotFoundError:
             return tomlkit.document()
-        except (TOMLKitError, UnicodeDecodeError, OSError) as error:
+        except (TOMLKitError, ValueError, OSError) as error:
             self._set_aside(error)
             return tomlkit.document()
 
     def _set_aside(self, error: Exception) -> None:
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        aside = self._path.with_name(f"{self._path.name}.corrupt-{stamp}")
+        name = f"{self._path.name}.corrupt-{time_stamp()}"
+        aside = unused_name(self._path.with_name(name))
         try:
             self._path.replace(aside)
             kept = f"the old file is kept as {aside.name}"
-        except OSError:
-            kept = "the old file could not be moved"
+        except OSError as failure:
+            if failure.errno == errno.ENOENT:
+                return
+            kept = f"the old file {self._path.name} could not be moved"
         self.notices.append(f"The settings could not be read ({error}); defaults are used, {kept}.")
 
     def _validated(self) -> Settings:
@@ -104,24 +123,21 @@ class SettingsFile:
     def save(self) -> None:
         """Write atomically, 0600. Raises MachineError when the disk refuses."""
         for name, section in self.values.model_dump(exclude_none=True).items():
-            table = self._document.setdefault(name, tomlkit.table())
-            for key in set(table) & set(type(getattr(self.values, name)).model_fields):
-                if key not in section:
-                    table.remove(key)
-            table.update(section)
-        temporary = self._path.with_name(f"{self._path.name}.tmp{os.getpid()}")
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(tomlkit.dumps(self._document))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except OSError as error:
-            raise MachineError(
-                f"The settings could not be saved: {error.strerror}.",
-                action="Check the disk; the settings stay as they are until you quit.",
-            ) from error
+            self._update(name, section, set(type(getattr(self.values, name)).model_fields))
+        data = tomlkit.dumps(self._document).encode("utf-8", "surrogateescape")
+        with guard(self._path):
+            write_whole(self._path, data)
+
+    def _update(self, name: str, section: dict[str, object], known: set[str]) -> None:
+        """Change only the values that differ, so that comments and layout stay."""
+        table = self._document.get(name)
+        if not isinstance(table, MutableMapping):
+            self._document[name] = table = tomlkit.table()
+        for key in known & set(table) - set(section):
+            del table[key]
+        for key, value in section.items():
+            if key not in table or table[key] != value:
+                table[key] = value
 
 
 def _remove(raw: dict[str, object], place: list[str]) -> None:

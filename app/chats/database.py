@@ -53,6 +53,7 @@ class Database:
             connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None
             )
+            connection.text_factory = lenient_text
             try:
                 connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             except BaseException:
@@ -99,7 +100,13 @@ class Database:
         assert threading.get_ident() == self._owner, "the store was used from a foreign thread"
 
 
+def lenient_text(data: bytes) -> str:
+    """Damaged bytes in one short field must not make a list of rows unreadable."""
+    return data.decode("utf-8", "replace")
+
+
 def _prepare(connection: sqlite3.Connection) -> None:
+    connection.text_factory = lenient_text
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -18,7 +19,8 @@ def make_private_folder(folder: Path) -> None:
     """Create ``folder``; what already exists is closed to others only if it is open to them."""
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if os.name == "posix" and folder.stat().st_mode & 0o077:
-        folder.chmod(FOLDER_MODE)
+        with contextlib.suppress(PermissionError):  # a drive without permissions is used as it is
+            folder.chmod(FOLDER_MODE)
 
 
 def make_private_file(path: Path) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from hearth.app.chats.database import lenient_text
 from hearth.app.chats.files import time_stamp, unused_name
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def copy_rows(source: Path, target: sqlite3.Connection) -> Counter[str]:
     try:
         _copy_files(source, copy, target)
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            connection.text_factory = _lenient_text
+            connection.text_factory = lenient_text
             _copy_tables(connection, target, copied)
     finally:
         for suffix in ("", *_SIDE_FILES):
@@ -142,10 +143,6 @@ def _highest(connection: sqlite3.Connection, table: str) -> int:
         return rows[0][0]
     pages = _attempt(connection, "PRAGMA page_count")
     return min(32 * pages[0][0] if pages else 0, 1 << 20)
-
-
-def _lenient_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _copy_files(source: Path, copy: Path, reference: sqlite3.Connection) -> None:

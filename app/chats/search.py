@@ -110,7 +110,11 @@ def _quoted(text: str) -> str:
 def _words_query(query: str) -> str:
     """All words, the last one as a prefix, because search runs while the user types."""
     words = [word for word in query.split() if any(char.isalnum() for char in word)]
-    return " AND ".join(map(_quoted, words)) + "*" if words else ""
+    if not words:
+        return ""
+    # "C++" must not become every word that begins with c.
+    prefix = "*" if words[-1].isalnum() and len(words[-1]) > 1 else ""
+    return " AND ".join(map(_quoted, words)) + prefix
 
 
 def _look_up(database: Database, query: str, scope: Scope) -> list[Row]:
