@@ -251,6 +251,9 @@ class EnginePort(Protocol):
     def count_tokens(self, text: str) -> int | None:
         """Tokens of ``text`` as ordinary text; None while no model is loaded. Thread-safe."""
 
+    def token_texts(self, ids: Sequence[int]) -> list[tuple[int, str]]:
+        """Each id with the text it stands for (control tokens by name); empty without a model."""
+
     def poll(self) -> Sequence[Event]:
         """Events since the last call, consecutive Tokens of one request joined."""
 

@@ -140,8 +140,9 @@ def _scores(
     kernel: Any, q: Any, keys: Any, filled: Any, scores: Any, scale: Any, head_dim: int
 ) -> Any:
     """Scaled scores of the page's filled positions, -inf behind them; returns the maximum."""
-    from hearth.kernels.emit import VF, VI, const, i64
     from llvmlite import ir
+
+    from hearth.kernels.emit import VF, VI, const, i64
 
     b = kernel.b
     best = kernel.variable(VF)

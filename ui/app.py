@@ -1,0 +1,154 @@
+"""Starts the window: shows it first, then builds the engine and opens the model."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer, QtMsgType, Signal, qInstallMessageHandler
+from PySide6.QtWidgets import QApplication, QMessageBox
+
+from hearth.app.chats.store import ChatStore
+from hearth.app.conversation import Conversations
+from hearth.app.models.catalogue import STARTER
+from hearth.app.models.fetch import fetch
+from hearth.app.models.registry import ModelRegistry
+from hearth.app.settings import SettingsFile
+from hearth.engine.errors import HearthError
+from hearth.ui import theme
+from hearth.ui.engine_host import LateEngine
+from hearth.ui.jobs import Job
+from hearth.ui.main_window import MainWindow
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from hearth.app.profile import Profile
+
+log = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.001  # halves the p99 delay of the window beside a busy Python thread
+HOUSEKEEPING_MS = 3000  # after the start, when the window is idle
+
+
+class _Raise(QObject):
+    """Signals:
+    asked(): another start wants this window in front (comes from a thread of the profile).
+    """
+
+    asked = Signal()
+
+
+class Program:
+    """Owns the parts of a running window."""
+
+    def __init__(self, profile: Profile, app: QApplication, *, safe_mode: bool) -> None:
+        self._profile = profile
+        self._safe_mode = safe_mode
+        self._settings = SettingsFile(profile.paths.settings_file)
+        look = self._settings.values.appearance
+        theme.apply(app, theme.choose(look.theme, look.zoom_percent))
+        self._engine = LateEngine(profile.paths, self._settings.values)
+        self._store = ChatStore(profile.paths.chats)
+        self._conversations = Conversations(self._store, self._engine, self._settings.values)
+        self.window = MainWindow(self._conversations, self._settings, self.get_starter)
+        self._registry = ModelRegistry(profile.paths.models)
+        self._download: Job | None = None
+        self._raise = _Raise()
+        self._raise.asked.connect(self.window.show_in_front)
+        profile.listen(self._raise.asked.emit)
+
+    def start(self) -> None:
+        """Show the window, then load what takes seconds."""
+        self.window.show()
+        QTimer.singleShot(0, self._open_first_model)
+        QTimer.singleShot(HOUSEKEEPING_MS, self._keep_house)
+
+    def _open_first_model(self) -> None:
+        self._engine.start()
+        path = self._registry.default(self._settings.values.model.path)
+        if path is None or self._safe_mode:
+            self.window.show_no_model()
+        else:
+            self.window.open_model(path)
+
+    def _keep_house(self) -> None:
+        try:
+            self._store.purge()
+            self._store.back_up_daily()
+        except HearthError as error:
+            self.window.say(error.sentence)
+
+    def get_starter(self) -> None:
+        """Download the starter model beside the window; then open it."""
+        if self._download is not None:
+            return
+        folder = self._profile.paths.models
+        self._download = Job(
+            lambda progress, is_cancelled: fetch(STARTER, folder, progress, is_cancelled)
+        )
+        self._download.progressed.connect(self.window.starter_progress)
+        self._download.succeeded.connect(self._starter_arrived)
+        self._download.failed.connect(self._starter_failed)
+        self._download.start()
+
+    def _starter_arrived(self, path: object) -> None:
+        from pathlib import Path
+
+        self._download = None
+        assert isinstance(path, Path), "the download gives the file's path"
+        self.window.open_model(path, remember=True)
+
+    def _starter_failed(self, sentence: str) -> None:
+        self._download = None
+        self.window.show_no_model()
+        self.window.say(sentence)
+
+    def close(self) -> None:
+        if self._download is not None:
+            self._download.cancel()
+
+
+def run(profile: Profile, *, safe_mode: bool = False) -> int:
+    """Open the window and stay until it is closed; the exit code."""
+    if not profile.claim():
+        raised = profile.ask_to_raise()
+        return 0 if raised else 1
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    qInstallMessageHandler(_qt_message)
+    app = QApplication.instance() or QApplication(["hearth"])
+    assert isinstance(app, QApplication), "there is one application"
+    app.setApplicationName("Hearth")
+    app.setDesktopFileName("hearth")
+    sys.excepthook = _on_bug
+    program = Program(profile, app, safe_mode=safe_mode)
+    program.start()
+    try:
+        return app.exec()
+    finally:
+        program.close()
+
+
+def _on_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The second guard of the program: a bug in the window is logged and said, and the window
+    stays. The log never holds chat text."""
+    if issubclass(kind, KeyboardInterrupt):
+        QApplication.quit()
+        return
+    log.error("bug: %s", "".join(traceback.format_exception(kind, error, trace)))
+    box = QMessageBox()
+    box.setWindowTitle("Hearth")
+    box.setText("Something went wrong in the window. Your chats are saved; you can go on.")
+    box.setDetailedText("".join(traceback.format_exception_only(kind, error)))
+    box.exec()
+
+
+def _qt_message(kind: QtMsgType, context: object, text: str) -> None:
+    levels = {
+        QtMsgType.QtDebugMsg: logging.DEBUG,
+        QtMsgType.QtInfoMsg: logging.INFO,
+        QtMsgType.QtWarningMsg: logging.WARNING,
+    }
+    logging.getLogger("qt").log(levels.get(kind, logging.ERROR), "%s", text)
