@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from hearth.app.chats.failures import guard
-from hearth.app.chats.files import time_stamp, unused_name, write_whole
+from hearth.app.chats.files import make_private_folder, time_stamp, unused_name, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,6 +126,7 @@ class SettingsFile:
             self._update(name, section, set(type(getattr(self.values, name)).model_fields))
         data = tomlkit.dumps(self._document).encode("utf-8", "surrogateescape")
         with guard(self._path):
+            make_private_folder(self._path.parent)
             write_whole(self._path, data)
 
     def _update(self, name: str, section: dict[str, object], known: set[str]) -> None:

@@ -24,7 +24,7 @@ class Blobs:
     """Owns the blob table and the folder of blob files, on the database's thread."""
 
     def __init__(self, database: Database, folder: Path) -> None:
-        self._database = database
+        self.database = database
         self.folder = folder
 
     def path(self, sha256: str) -> Path:
@@ -36,7 +36,7 @@ class Blobs:
         if len(data) > MAX_ROW_BYTES:
             self._put_file(sha256, data)
         in_row = None if len(data) > MAX_ROW_BYTES else data
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             connection.execute(
                 "INSERT INTO blobs VALUES (?, ?, ?) ON CONFLICT(sha256)"
                 " DO UPDATE SET created_at = excluded.created_at",
@@ -64,7 +64,7 @@ class Blobs:
         return data
 
     def _read(self, sha256: str) -> bytes | None:
-        row = self._database.row("SELECT data FROM blobs WHERE sha256 = ?", (sha256,))
+        row = self.database.row("SELECT data FROM blobs WHERE sha256 = ?", (sha256,))
         if row is not None and row[0] is not None:
             return bytes(row[0])
         path = self.path(sha256)
@@ -75,12 +75,12 @@ class Blobs:
         """Delete blobs that no message names and that are older than a day; how many."""
         cutoff = time.time() - GRACE_S
         named = "SELECT blob_sha256 FROM parts WHERE blob_sha256 IS NOT NULL"
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             num_rows = connection.execute(
                 f"DELETE FROM blobs WHERE created_at < ? AND sha256 NOT IN ({named})",  # noqa: S608
                 (cutoff,),
             ).rowcount
-        known = {row[0] for row in self._database.rows(f"SELECT sha256 FROM blobs UNION {named}")}  # noqa: S608
+        known = {row[0] for row in self.database.rows(f"SELECT sha256 FROM blobs UNION {named}")}  # noqa: S608
         strays = [path for path in self._files() if path.parent.name + path.name not in known]
         with guard(self.folder / "x"):
             for path in strays:
@@ -90,7 +90,7 @@ class Blobs:
 
     def problems(self) -> list[str]:
         """One sentence per named or stored blob that is missing or altered."""
-        known = self._database.rows(
+        known = self.database.rows(
             "SELECT sha256 FROM blobs UNION"
             " SELECT blob_sha256 FROM parts WHERE blob_sha256 IS NOT NULL"
         )

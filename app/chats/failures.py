@@ -27,6 +27,7 @@ class IndexDamagedError(MachineError):
 
 
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_UNUSABLE_ERRNOS = frozenset({errno.EROFS, errno.ENOTDIR, errno.EEXIST})  # or a file in its place
 _DENIED_ERRNOS = frozenset({errno.EACCES, errno.EPERM})
 _WAY_OUT = "Choose another folder with HEARTH_HOME, or start with --temp-profile."
 
@@ -46,6 +47,13 @@ def denied(path: Path) -> MachineError:
     return MachineError(f"Hearth may not open {path}.", action=f"Check its permissions. {_WAY_OUT}")
 
 
+def damaged(path: Path) -> DamagedError:
+    return DamagedError(
+        f"The file {path} is damaged.",
+        action="Restart Hearth: it keeps the file and recovers what can be read.",
+    )
+
+
 def failing_disk(path: Path) -> MachineError:
     return MachineError(
         f"The disk or network drive that holds {path.parent} does not answer properly.",
@@ -60,6 +68,8 @@ def explain_sqlite(error: sqlite3.Error, path: Path) -> HearthError | None:
         return None
     if code == sqlite3.SQLITE_CORRUPT_VTAB:
         return IndexDamagedError("The search index is damaged.", action="Search once more.")
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return disk_full(path)
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
             return disk_full(path)
@@ -74,10 +84,7 @@ def explain_sqlite(error: sqlite3.Error, path: Path) -> HearthError | None:
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_NOLFS | sqlite3.SQLITE_PROTOCOL:
             return failing_disk(path)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return DamagedError(
-                f"The file {path} is damaged.",
-                action="Restart Hearth: it keeps the file and recovers what can be read.",
-            )
+            return damaged(path)
         case sqlite3.SQLITE_NOMEM:
             return MachineError("There is not enough memory.", action="Close other programs.")
         case sqlite3.SQLITE_TOOBIG:
@@ -91,7 +98,7 @@ def explain_os(error: OSError, path: Path) -> MachineError | None:
     """The sentence for a failed file operation that comes from the machine; None for a bug."""
     if error.errno in _FULL_ERRNOS:
         return disk_full(path)
-    if error.errno == errno.EROFS:
+    if error.errno in _UNUSABLE_ERRNOS:
         return read_only(path)
     if error.errno in _DENIED_ERRNOS:
         return denied(path)
@@ -110,6 +117,8 @@ def guard(path: Path) -> Iterator[None]:
         if explained is None:
             raise
         raise explained from error
+    except UnicodeDecodeError as error:  # SQLite's own message quotes damaged bytes
+        raise damaged(path) from error
     except OSError as error:
         failure = explain_os(error, path)
         if failure is None:

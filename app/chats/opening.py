@@ -6,13 +6,17 @@ import errno
 import shutil
 import sqlite3
 import tempfile
+from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearth.app.chats import backup, migrations, reading, salvage
+from hearth.app.chats.ballast import Ballast
 from hearth.app.chats.database import Database
-from hearth.app.chats.failures import DamagedError, denied, guard
+from hearth.app.chats.failures import DamagedError, DiskFullError, guard, read_only
+from hearth.app.chats.files import sync_folder
 from hearth.app.chats.schema import APPLICATION_ID
 from hearth.engine.errors import MachineError
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hearth.app.chats.migrations import Step
+
+HEADER_BYTES = 100  # of an SQLite file
 
 
 @dataclass(slots=True)
@@ -31,39 +37,67 @@ class Opened:
 def open_database(path: Path, backups: Path, steps: Sequence[Step]) -> Opened:
     """Raises MachineError when the machine does not let us read or create the file."""
     if not _is_writable(path):
-        return _open_on_read_only_disk(path)
-    if not _has_content(path) and backup.existing(backups):
-        return _recover(path, backups, steps)  # a 0-byte file where there were chats
+        return open_to_read(path, read_only(path))
+    with guard(path):
+        _finish_recovery(path)
     try:
-        return _open_sound(path, backups, steps)
+        if _is_stub(path, backups):
+            raise DamagedError(f"The file {path} has lost its content.")
+        if path.exists() and path.stat().st_size > 0:
+            newer = _inspect(path, steps)
+            if newer is not None:
+                return newer
+        return _open_to_write(path, backups, steps)
     except DamagedError:
         return _recover(path, backups, steps)
+    except DiskFullError as error:
+        if not Ballast(path.with_name("ballast")).release():
+            return open_to_read(path, error)
+    return _open_to_write(path, backups, steps)
 
 
-def _open_sound(path: Path, backups: Path, steps: Sequence[Step]) -> Opened:
-    database = Database.open(path)
+def _is_stub(path: Path, backups: Path) -> bool:
+    """SQLite takes a file that is shorter than its header for a new one, and writes over it."""
+    num_bytes = path.stat().st_size if path.exists() else 0
+    had_content = bool(backup.existing(backups)) or _has_content(_wal(path))
+    return num_bytes < HEADER_BYTES and (num_bytes > 0 or had_content)
+
+
+def _inspect(path: Path, steps: Sequence[Step]) -> Opened | None:
+    """Look without changing a byte: what is damaged must stay as it is, its log included.
+
+    Returns the chats opened for reading when a newer major version wrote them.
+    """
+    database = Database.open_to_read(path, immutable=False)
+    connection = database.connection
     try:
-        return _check(database, backups, steps)
+        with guard(path):
+            _quick_check(connection, path)
+            tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+            owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
+            if tables and owner != APPLICATION_ID:
+                raise DamagedError(f"The file {path} was not written by this program.")
+            if migrations.is_newer(connection, steps):
+                return _open_newer(database)
     except BaseException:
         database.close()
         raise
+    database.close()
+    return None
 
 
-def _check(database: Database, backups: Path, steps: Sequence[Step]) -> Opened:
-    path, connection = database.path, database.connection
-    with guard(path):
-        if migrations.is_newer(connection, steps):
-            database.close()
-            return _open_newer(path)
-        _quick_check(connection, path)
-        present = migrations.stored_version(connection)
-        has_tables = bool(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
-        owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
-        if has_tables and owner != APPLICATION_ID:
-            raise DamagedError(f"The file {path} was not written by this program.")
-        if has_tables and migrations.pending(connection, steps):
-            backup.make(database, backups, reason=f"before-{present}")
-        migrations.upgrade(connection, steps)
+def _open_to_write(path: Path, backups: Path, steps: Sequence[Step]) -> Opened:
+    database = Database.open(path)
+    connection = database.connection
+    try:
+        with guard(path):
+            present = migrations.stored_version(connection)
+            if present != migrations.NEW and migrations.pending(connection, steps):
+                backup.make(database, backups, reason=f"before-{present}")
+            migrations.upgrade(connection, steps)
+    except BaseException:
+        database.close()
+        raise
     return Opened(database)
 
 
@@ -74,16 +108,18 @@ def _quick_check(connection: sqlite3.Connection, path: Path) -> None:
         raise DamagedError(f"The file {path} is damaged: {found}.")
 
 
-def _open_newer(path: Path) -> Opened:
-    database = Database.open_to_read(path, immutable=False)
+def _open_newer(database: Database) -> Opened:
     sentence = "These chats were written by a newer version of Hearth"
     try:
         reading.chats(database, include_deleted=True)
         reading.messages(database, ())
     except sqlite3.OperationalError as error:  # its tables are not ours any more
-        database.close()
         raise MachineError(f"{sentence}.", action="Install that version to open them.") from error
     return Opened(database, [f"{sentence}: you can read them here, but not continue them."])
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
 
 
 def _has_content(path: Path) -> bool:
@@ -104,48 +140,85 @@ def _is_writable(path: Path) -> bool:
     return True
 
 
-def _open_on_read_only_disk(path: Path) -> Opened:
+def open_to_read(path: Path, reason: MachineError) -> Opened:
+    """Where nothing can be written the chats can still be read; ``reason`` becomes the notice."""
     if not _has_content(path):
-        raise denied(path)
-    notice = (
-        f"The folder {path.parent} cannot be written to: the chats can be read but not continued."
-        " Choose another folder with HEARTH_HOME, or start with --temp-profile."
-    )
-    wal = path.with_name(f"{path.name}-wal")
-    if _has_content(wal):  # its newest messages are only there, and reading it needs a side file
-        folder = Path(tempfile.mkdtemp(prefix="hearth-reading-"))
-        shutil.copyfile(path, folder / path.name)
-        shutil.copyfile(wal, folder / wal.name)
-        return Opened(Database.open_to_read(folder / path.name, immutable=False), [notice])
+        raise reason
+    notice = f"{reason} The chats can be read but not continued. {reason.action}"
+    if _has_content(_wal(path)):
+        # The newest messages are only in the log, and reading that needs a side file.
+        return Opened(_load_into_memory(path), [notice])
     return Opened(Database.open_to_read(path, immutable=True), [notice])
 
 
+def _load_into_memory(path: Path) -> Database:
+    memory = sqlite3.connect(":memory:", isolation_level=None)
+    with tempfile.TemporaryDirectory(prefix="hearth-reading-") as name, guard(path):
+        copy = Path(name) / path.name
+        shutil.copyfile(path, copy)
+        shutil.copyfile(_wal(path), _wal(copy))
+        with closing(sqlite3.connect(copy)) as source:
+            source.backup(memory)
+    return Database(path, memory, read_only=True)
+
+
+def _recovering(path: Path) -> Path:
+    return path.with_name(f"{path.name}.recovering")
+
+
 def _recover(path: Path, backups: Path, steps: Sequence[Step]) -> Opened:
-    """Start a new database from what can be read of the old one and of its newest backup."""
+    """Put a new database in the place of the damaged one, made of what can be read of it and of
+    its newest backup. The old one is moved only when the new one is complete."""
+    sources = [*([path] if path.exists() else []), *backup.existing(backups)[:1]]
     with guard(path):
-        aside = salvage.set_aside(path, "damaged") if path.exists() else None
-    sources = [*([aside] if aside else []), *backup.existing(backups)[:1]]
-    opened = _open_sound(path, backups, steps)
-    connection = opened.database.connection
-    counts = []
-    with guard(path):
-        connection.execute("PRAGMA foreign_keys = OFF")
-        with opened.database.writing():
-            counts = [salvage.copy_rows(source, connection) for source in sources]
-            salvage.drop_orphans(connection)
-        connection.execute("PRAGMA foreign_keys = ON")
-    num_chats: int = connection.execute("SELECT count(*) FROM chats").fetchone()[0]
-    num_messages: int = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
-    where = f" The damaged file is kept as {aside}." if aside else ""
-    if num_messages:
-        from_backup = counts[-1]["messages"] if len(counts) > (1 if aside else 0) else 0
-        extra = f", {from_backup} of them from the newest backup" if from_backup else ""
-        opened.notices.append(
-            f"The chat database was damaged. {num_chats} chats with {num_messages} messages were"
-            f" recovered{extra}.{where}"
-        )
-    else:
-        opened.notices.append(
-            f"The chat database could not be read; Hearth starts with an empty one.{where}"
-        )
+        _remove(_recovering(path))
+        counts = _build(_recovering(path), sources, backups, steps)
+        aside = salvage.set_aside(path, "damaged")
+        _finish_recovery(path)
+    opened = _open_to_write(path, backups, steps)
+    opened.notices.append(_recovered_sentence(counts, aside))
     return opened
+
+
+def _build(
+    place: Path, sources: Sequence[Path], backups: Path, steps: Sequence[Step]
+) -> Counter[str]:
+    """A new database at ``place`` with every readable row of ``sources``; how many there are."""
+    database = _open_to_write(place, backups, steps).database
+    connection = database.connection
+    connection.execute("PRAGMA foreign_keys = OFF")
+    with database.writing():
+        for source in sources:
+            salvage.copy_rows(source, connection)
+        salvage.join_loose_ends(connection)
+    counts = Counter(
+        {
+            table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+            for table in ("chats", "messages")
+        }
+    )
+    database.close()
+    return counts
+
+
+def _finish_recovery(path: Path) -> None:
+    """Also runs at a start after a crash in the middle: the old file is gone, the new one whole."""
+    if not path.exists() and _recovering(path).exists():
+        salvage.set_aside(path, "damaged")  # a log of the old file would spoil the new one
+        _recovering(path).replace(path)
+        sync_folder(path.parent)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", *salvage.SIDE_FILES):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _recovered_sentence(counts: Counter[str], aside: Path) -> str:
+    kept = f"The damaged file is kept as {aside}."
+    if not counts["messages"]:
+        return f"The chat database could not be read; Hearth starts with an empty one. {kept}"
+    return (
+        f"The chat database was damaged. {counts['chats']} chats with {counts['messages']}"
+        f" messages were recovered. {kept}"
+    )

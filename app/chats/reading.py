@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
+from hearth.app.chats import journal
 from hearth.app.chats.codec import decode_ids, readable_text
 from hearth.app.chats.parts import decode
-from hearth.app.chats.records import Chat, Message, Status
+from hearth.app.chats.records import Chat, Message, Status, TextPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +57,18 @@ def messages(database: Database, message_ids: Sequence[str]) -> list[Message]:
     for message_seq, kind, body, meta in part_rows:
         parts.setdefault(message_seq, []).append(decode(kind, body, meta))
     rows = database.rows(_MESSAGES, (wanted,))
+    if database.read_only:
+        _add_journals(database, rows, parts)
     found = {row[1]: _message(row, tuple(parts.get(row[0], ()))) for row in rows}
     return [found[message_id] for message_id in message_ids if message_id in found]
+
+
+def _add_journals(database: Database, rows: list[Row], parts: dict[int, list[Part]]) -> None:
+    """Interrupted replies that could not be rebuilt are still read."""
+    for message_seq, *_, status in (row[:6] for row in rows):
+        if status == Status.STREAMING.value:
+            text, _ = journal.read(database.connection, message_seq)
+            parts.setdefault(message_seq, []).append(TextPart(text))
 
 
 def _chat(row: Row) -> Chat:

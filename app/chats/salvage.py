@@ -34,7 +34,7 @@ TABLES = {
     ),
     "journal": ("message_seq", "position", "body", "token_ids"),
 }
-_SIDE_FILES = ("-wal", "-shm", "-journal")
+SIDE_FILES = ("-wal", "-shm", "-journal")
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
 _MAX_LOOKUPS = 200_000  # bounds the search for readable rows in a badly damaged file
@@ -43,7 +43,7 @@ _MAX_LOOKUPS = 200_000  # bounds the search for readable rows in a badly damaged
 def set_aside(path: Path, why: str) -> Path:
     """Rename the database with its side files, so that SQLite would still open it as it was."""
     aside = unused_name(path.with_name(f"{path.name}.{why}-{time_stamp()}"))
-    for suffix in ("", *_SIDE_FILES):
+    for suffix in ("", *SIDE_FILES):
         source = path.with_name(path.name + suffix)
         if source.exists():
             source.replace(aside.with_name(aside.name + suffix))
@@ -53,7 +53,7 @@ def set_aside(path: Path, why: str) -> Path:
 def copy_rows(source: Path, target: sqlite3.Connection) -> Counter[str]:
     """Copy into ``target`` every readable row that it lacks; how many of each table.
 
-    Runs in the caller's transaction, with foreign keys deferred to ``drop_orphans``.
+    Runs in the caller's transaction, with foreign keys deferred to ``join_loose_ends``.
     """
     copied: Counter[str] = Counter()
     copy = unused_name(source.with_name(f"{source.name}.reading"))
@@ -63,7 +63,7 @@ def copy_rows(source: Path, target: sqlite3.Connection) -> Counter[str]:
             connection.text_factory = lenient_text
             _copy_tables(connection, target, copied)
     finally:
-        for suffix in ("", *_SIDE_FILES):
+        for suffix in ("", *SIDE_FILES):
             copy.with_name(copy.name + suffix).unlink(missing_ok=True)
     return copied
 
@@ -132,7 +132,7 @@ def _attempt(
 ) -> list[tuple[Any, ...]] | None:
     try:
         return connection.execute(sql, bounds).fetchall()
-    except (sqlite3.DatabaseError, OverflowError):
+    except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError):
         return None
 
 
@@ -166,7 +166,7 @@ def _mend_header(file: Any, num_bytes: int, reference: sqlite3.Connection) -> No
     file.write(header)
 
 
-def drop_orphans(connection: sqlite3.Connection) -> None:
+def join_loose_ends(connection: sqlite3.Connection) -> None:
     """Make the copied rows consistent: a lost chat gets a new row, a lost leaf the newest."""
     connection.execute(
         "INSERT INTO chats(id, title, system_prompt, created_at, updated_at)"

@@ -43,6 +43,8 @@ def search(database: Database, query: str, *, scope: Scope, limit: int) -> list[
         rows = _compare_bytes(database, query, scope)
     else:
         rows = _look_up(database, query, scope)
+    if database.read_only:
+        rows += _compare_bytes(database, query, scope)  # what could not be indexed
     return _hits(rows, query, limit)
 
 

@@ -17,7 +17,7 @@ from hearth.app.chats.codec import encode_text
 from hearth.app.chats.failures import DiskFullError, IndexDamagedError, guard
 from hearth.app.chats.files import make_private_folder
 from hearth.app.chats.migrations import STEPS
-from hearth.app.chats.opening import open_database
+from hearth.app.chats.opening import open_database, open_to_read
 from hearth.app.chats.records import (
     Chat,
     ChatId,
@@ -62,15 +62,27 @@ class ChatStore:
         self._database = opened.database
         self._blobs = Blobs(self._database, folder / "blobs")
         self._ballast = Ballast(folder / "ballast")
-        interrupted: tuple[MessageId, ...] = ()
-        if not self._database.read_only:
-            self._ballast.take()
-            interrupted = self._write(_rebuild_interrupted, is_essential=True)
-        self.recovery = Recovery(interrupted, tuple(opened.notices), self._database.read_only)
+        interrupted, notices = self._mend_replies()
+        notices = (*opened.notices, *notices)
+        self.recovery = Recovery(interrupted, notices, self._database.read_only)
 
     def close(self) -> None:
         """Close the files. Nothing that matters is written: it has been already."""
         self._database.close()
+
+    def _mend_replies(self) -> tuple[tuple[MessageId, ...], tuple[str, ...]]:
+        """Rebuild interrupted replies; on a full disk the store turns to reading only."""
+        if self._database.read_only:
+            return (), ()
+        try:
+            interrupted = self._write(_rebuild_interrupted, is_essential=True)
+            self._ballast.take()
+        except DiskFullError as error:
+            self._database.close()
+            opened = open_to_read(self._database.path, error)
+            self._database = self._blobs.database = opened.database
+            return (), tuple(opened.notices)
+        return interrupted, ()
 
     def _write(
         self,

@@ -65,5 +65,6 @@ def _index(database: Database) -> list[str]:
         search.index_pending(database)
         search.check(database)
     except HearthError:
-        return ["The search index does not match the messages."]
+        search.rebuild(database)
+        return ["The search index did not match the messages; it has been made again."]
     return []

@@ -166,9 +166,10 @@ def test_verify_names_what_does_not_fit(store: ChatStore) -> None:
     assert store.verify() == [
         f"Message {message.id} answers gone, which does not exist.",
         f"Chat {chat.id} ends in message lost, which does not exist.",
-        "The search index does not match the messages.",
+        "The search index did not match the messages; it has been made again.",
     ]
     assert [each.text for each in store.path(message.id)] == ["some words"]
+    assert len(store.search("words")) == 1
 
 
 def test_everything_is_private(store: ChatStore, folder: Path) -> None:
