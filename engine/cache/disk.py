@@ -225,20 +225,26 @@ class DiskTier:
     def _save(self, name: str, label: Label, payload: Sequence[memoryview]) -> int:
         if not self.is_on:
             return 0
-        num_bytes = label.file_bytes(sum(part.nbytes for part in payload))
-        behind = (self._folder.name, short_key(label.parent))
-        try:
-            if label.parent in self._left_out or not self._space.make_room(num_bytes, behind):
-                self._left_out.add(self._names.chain_key(label.parent, label.ids))
-                return 0
+        if label.parent in self._left_out:
+            num_bytes = 0
+        else:
             try:
-                self._write(name, label, payload)
-            except FileNotFoundError:  # somebody deleted the folder
-                self._make_folder()
-                self._write(name, label, payload)
-        except OSError as error:
-            self._turn_off(error)
+                num_bytes = self._place(name, label, payload)
+            except OSError as error:
+                self._turn_off(error)
+                return 0
+        if num_bytes == 0:
+            self._left_out.add(self._names.chain_key(label.parent, label.ids))
+        return num_bytes
+
+    def _place(self, name: str, label: Label, payload: Sequence[memoryview]) -> int:
+        """Write a file if there may be room for it; returns its bytes."""
+        num_bytes = label.file_bytes(sum(part.nbytes for part in payload))
+        if not self._folder.exists():  # somebody deleted it
+            self._make_folder()
+        if not self._space.make_room(num_bytes, (self._folder.name, short_key(label.parent))):
             return 0
+        self._write(name, label, payload)
         self._space.add(num_bytes)
         self._names.trust(name)
         return num_bytes
