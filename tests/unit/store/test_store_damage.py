@@ -218,3 +218,24 @@ def test_a_damaged_search_index_is_made_again(store: ChatStore) -> None:
     assert store.purge(older_than_s=0) == 1
     assert len(store.verify()) == 1
     assert store.verify() == []
+
+
+def test_a_recovery_that_was_cut_off_is_finished_or_begun_again(copy: Path) -> None:
+    path, recovering = copy / "chats.sqlite3", copy / "chats.sqlite3.recovering"
+    shutil.copyfile(path, recovering)
+    path.rename(copy / "chats.sqlite3.damaged-20260101-000000")
+    (copy / "chats.sqlite3-wal").write_bytes(b"of the damaged file")
+    store = ChatStore(copy)  # cut off between the two renames
+    assert sum(map(len, _texts(store).values())) == NUM_CHATS * NUM_MESSAGES
+    store.close()
+    assert not recovering.exists()
+    recovering.write_bytes(path.read_bytes()[:10_000])
+    damaged = bytes(100) + path.read_bytes()[100:]
+    path.write_bytes(damaged)
+    (copy / "chats.sqlite3.damaged-20260101-000000").unlink()
+    for kept in copy.glob("*.damaged-*-wal"):
+        kept.unlink()
+    store = _assert_recovered(copy, damaged)  # cut off while reading
+    assert "240 messages" in store.recovery.notices[0]
+    assert not recovering.exists()
+    store.close()
