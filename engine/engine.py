@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hearth.engine.cache.disk import DEFAULT_CAPACITY_BYTES
+from hearth.engine.cache.disk_space import DEFAULT_CAPACITY_BYTES
 from hearth.engine.errors import CancelledError, HearthError
 from hearth.engine.events import EventQueue
 from hearth.engine.loading import LoadRequest, load_model

@@ -40,8 +40,8 @@ class HeadShape:
 class RowPlaces:
     """Where each row of a forward pass stands.
 
-    positions int32 [M]: token position in its request. row_request int32 [M]: row of ``page_table``,
-    negative for padding. page_table int32 [R, P]: page ids of each request.
+    positions int32 [M]: token position in its request. row_request int32 [M]: row of
+    ``page_table``, negative for padding. page_table int32 [R, P]: page ids of each request.
     """
 
     positions: torch.Tensor

@@ -25,8 +25,8 @@ def linear(
 ) -> None:
     """Write x [M, K] times ``weight`` [N, K] transposed into out [M, N]; float32.
 
-    With ``bias`` [N] it is added next, with ``accumulate`` the previous ``out`` last. ``out`` may be a
-    slice of columns.
+    With ``bias`` [N] it is added next, with ``accumulate`` the previous ``out`` last. ``out`` may
+    be a slice of columns.
     """
     rows, columns = x.shape
     assert (weight.shape[0], columns) == (out.shape[1], weight.shape[1]), "shapes do not fit"

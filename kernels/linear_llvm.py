@@ -1,8 +1,8 @@
 """The linear kernels in LLVM IR: ``prepare`` readies the input once, ``linear`` multiplies.
 
-Quantised weights: per group of inputs one chain ``t = fma(code[k], x[k], t)`` over k ascending from
-0, then ``acc = fma(fma(-bias, sum(x), t), scale, acc)`` and ``acc = fma(sum(x), offset, acc)``. Float
-weights: one chain ``acc = fma(w[k], x[k], acc)``. Then ``+ layer bias``, then ``+ out`` when
+Quantised weights: per group of inputs one chain ``t = fma(code[k], x[k], t)`` over k ascending
+from 0, then ``acc = fma(fma(-bias, sum(x), t), scale, acc)``, ``acc = fma(sum(x), offset, acc)``.
+Float weights: one chain ``acc = fma(w[k], x[k], acc)``. Then ``+ layer bias``, then ``+ out`` when
 accumulating. Blocks of 4, 2 and 1 rows differ only in how many chains run side by side, so a row's
 bits do not depend on the others.
 

@@ -24,7 +24,8 @@ class Job(QObject):
         failed(str): one sentence. A cancelled job ends without a signal.
     """
 
-    progressed = Signal("qint64", "qint64")
+    # Bytes of large files do not fit a C int, so they travel as Python objects.
+    progressed = Signal(object, object)
     succeeded = Signal(object)
     failed = Signal(str)
 

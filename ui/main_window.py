@@ -171,7 +171,7 @@ class MainWindow(QMainWindow):
             "accessible_view": self._plain_view,
             "system_prompt": self._edit_system_prompt,
             "delete_chat": lambda: self._delete(self._chat_id) if self._chat_id else None,
-            "quit": self.close,
+            "quit": self._quit,
             "open_model": self._open_model_file,
             "open_model_folder": self._open_model_folder,
             "get_starter": self._get_starter,
@@ -605,6 +605,9 @@ class MainWindow(QMainWindow):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._space()
+
+    def _quit(self) -> None:
+        self.close()
 
     def show_in_front(self) -> None:
         """A second start asked for this window."""

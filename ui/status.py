@@ -19,7 +19,7 @@ from hearth.ui.chat_view.model import usage_words
 
 if TYPE_CHECKING:
     from hearth.app.chats.records import Message
-    from hearth.app.conversation import Running
+    from hearth.app.replies import Running
     from hearth.engine.protocol import ModelInfo
     from hearth.ui.theme import Theme
 
@@ -34,7 +34,8 @@ class Banner(QWidget):
         self._waiting: list[str] = []
         self.text = QLabel()
         self.text.setWordWrap(True)
-        close = QToolButton(text="✕")
+        close = QToolButton()
+        close.setText("✕")
         close.setAccessibleName("Close this notice")
         close.clicked.connect(self._next)
         self._row = QHBoxLayout(self)
@@ -178,7 +179,7 @@ class Welcome(QWidget):
 
     def show_no_model(self) -> None:
         text = (
-            "There is no model yet. The starter model is small (93 MB), runs on any machine and shows "
-            "how everything works. Or open a GGUF file or a model folder that you have."
+            "There is no model yet. The starter model is small (93 MB), runs on any machine and "
+            "shows how everything works. Or open a GGUF file or a model folder that you have."
         )
         self._show(text, bar=False, buttons=True)

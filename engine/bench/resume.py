@@ -60,7 +60,7 @@ def bench_resume(model: Path, context_tokens: int, num_threads: int, report: Rep
         records = _second_life({**job, "history": history})
     for record in records:
         report.record("resume", record)
-    return max(float(record["ratio"]) for record in records if record["resumed"])
+    return max(float(str(record["ratio"])) for record in records if record["resumed"])
 
 
 def _spawn(role: str, job: dict[str, object]) -> subprocess.Popen[str]:

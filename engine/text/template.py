@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
+from jinja2.exceptions import SecurityError
 from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hearth.engine.errors import UserError
 

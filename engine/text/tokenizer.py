@@ -156,9 +156,9 @@ def _from_gguf(data: GgufText) -> Vocabulary:
 
 def _bpe(data: GgufText) -> Tokenizer:
     vocabulary = {token: index for index, token in enumerate(data.tokens)}
-    merges = [tuple(merge.split(" ", 1)) for merge in data.merges]
-    if any(len(pair) != 2 for pair in merges):
+    if any(" " not in merge for merge in data.merges):
         raise UserError("The tokenizer's merges are damaged.", action="Download the model again.")
+    merges = [(left, right) for left, _, right in (m.partition(" ") for m in data.merges)]
     try:
         tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False))
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Writes Markdown tokens into a QTextDocument by cursor: our own spacing, colours and directions."""
+"""Writes Markdown tokens into a QTextDocument: our own spacing, colours and directions."""
 
 from __future__ import annotations
 

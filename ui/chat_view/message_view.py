@@ -273,7 +273,8 @@ class _ActionBar(QWidget):
             self._row.addStretch()
 
     def _add(self, text: str, what: str, hint: str) -> None:
-        button = QToolButton(text=text)
+        button = QToolButton()
+        button.setText(text)
         button.setToolTip(hint)
         button.setAccessibleName(hint)
         button.clicked.connect(lambda: self.asked.emit(what))

@@ -57,7 +57,7 @@ class TextPane(QTextBrowser):
         self.document().setUndoRedoEnabled(False)
         self.viewport().setAutoFillBackground(False)
 
-    def loadResource(self, kind: int, name: QUrl) -> Any:
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:
         """Nothing is ever loaded for the model's output."""
         return None
 
@@ -163,11 +163,13 @@ class CodePane(QFrame):
         row.setContentsMargins(px(1.5), px(0.4), px(0.6), px(0.4))
         row.addWidget(QLabel(language or "text"))
         row.addStretch()
-        self._expand = QToolButton(text="Show all")
+        self._expand = QToolButton()
+        self._expand.setText("Show all")
         self._expand.clicked.connect(self._show_all)
         self._expand.hide()
         row.addWidget(self._expand)
-        copy = QToolButton(text="Copy")
+        copy = QToolButton()
+        copy.setText("Copy")
         copy.setAccessibleName("Copy code")
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.source))
         row.addWidget(copy)
