@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, Qt, QTimer, QUrl
+from PySide6.QtCore import QEvent, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import (
     QAccessible,
     QAccessibleAnnouncementEvent,
@@ -64,6 +64,20 @@ FRAME_MS = 33
 SAFE_SCHEMES = ("http", "https", "mailto")
 
 
+class _Pane(QWidget):
+    """The right side of the window.
+
+    Signals:
+        resized(): it has another width now.
+    """
+
+    resized = Signal()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.resized.emit()
+
+
 class MainWindow(QMainWindow):
     """Draws what Conversations says and passes on what the user wants.
 
@@ -111,7 +125,8 @@ class MainWindow(QMainWindow):
         self._stack = QStackedWidget()
         self._stack.addWidget(self._welcome)
         self._stack.addWidget(self._view)
-        self._right = QWidget()
+        self._right = _Pane()
+        self._right.resized.connect(self._align_composer)
         self._column = QVBoxLayout(self._right)
         self._composer_row = QVBoxLayout()
         self._composer_row.addWidget(self._composer)
@@ -129,15 +144,20 @@ class MainWindow(QMainWindow):
         self._space()
 
     def _space(self) -> None:
-        """Margins that follow the zoom; the composer as wide as the column of text."""
+        """Sizes that follow the zoom."""
         px = self._theme.px
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(0)
-        width = self._right.width()
-        char = self.fontMetrics().averageCharWidth()
-        side = max(px(2), (width - theme.COLUMN_CHARS * char) // 2 - px(1.5))
-        self._composer_row.setContentsMargins(side, px(0.5), side, px(1))
+        self._list.setMinimumWidth(px(20))
         self._splitter.setSizes([px(31), max(self.width() - px(31), px(40))])
+        self._align_composer()
+
+    def _align_composer(self) -> None:
+        """The composer is as wide as the column of text above it."""
+        px = self._theme.px
+        column = theme.COLUMN_CHARS * self.fontMetrics().averageCharWidth() + 2 * px(1.5)
+        side = max(px(2), (self._right.width() - column) // 2)
+        self._composer_row.setContentsMargins(side, px(0.5), side, px(1))
 
     def _connect(self) -> None:
         chats, view, composer = self._list, self._view, self._composer
@@ -601,10 +621,6 @@ class MainWindow(QMainWindow):
         if event.type() == QEvent.Type.ThemeChange and is_auto:
             self.apply_theme()
         super().changeEvent(event)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._space()
 
     def _quit(self) -> None:
         self.close()

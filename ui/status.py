@@ -72,11 +72,12 @@ class StatusLine(QWidget):
         self.setObjectName("statusLine")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._model, self._work, self._context = QLabel("No model is open"), QLabel(), QLabel()
+        for label in (self._model, self._work, self._context):
+            label.setMinimumWidth(1)  # a long text is cut rather than widening the window
+        self._work.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._row = QHBoxLayout(self)
         self._row.addWidget(self._model)
-        self._row.addStretch()
-        self._row.addWidget(self._work)
-        self._row.addStretch()
+        self._row.addWidget(self._work, 1)
         self._row.addWidget(self._context)
         self.set_theme(theme)
 

@@ -241,6 +241,7 @@ class _ActionBar(QWidget):
         self._row.setSpacing(theme.px(0.25))
         self._footer = QLabel()
         self._footer.setObjectName("quiet")
+        self._footer.setMinimumWidth(1)
         self._buttons: list[QWidget] = []
         self.set_message(message)
         self.setFixedHeight(theme.px(3))
@@ -281,6 +282,6 @@ class _ActionBar(QWidget):
         self._row.addWidget(button)
 
     def place(self, x: int, y: int, width: int, *, align_right: bool) -> None:
-        wanted = max(width, self.sizeHint().width())
+        wanted = max(width, self.sizeHint().width()) if align_right else width
         left = x + width - wanted if align_right else x
         self.setGeometry(left, y, wanted, self.height())

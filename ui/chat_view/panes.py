@@ -213,7 +213,7 @@ class _CodeEditor(QPlainTextEdit):
         text = self.blockCount() * line + 2 * self.document().documentMargin()
         widest = self.document().size().width()
         bar = self.horizontalScrollBar().sizeHint().height() if widest > self.width() else 0
-        return int(text + 0.999) + bar
+        return int(text + line * 0.4) + bar  # fallback fonts may be a little higher
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if abs(event.angleDelta().x()) > abs(event.angleDelta().y()):
