@@ -112,7 +112,9 @@ class StatusLine(QWidget):
         self._work.setText("  ·  ".join(words))
 
     def show_finished(self, message: Message) -> None:
-        self._work.setText("  ·  ".join(usage_words(message.usage)) if message.usage else "Ready")
+        self._work.setText(
+            "  ·  ".join(usage_words(message.usage)[:4]) if message.usage else "Ready"
+        )
 
 
 class Welcome(QWidget):

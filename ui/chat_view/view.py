@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt, QUrl, Signal
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QResizeEvent, QWheelEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPalette, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QPushButton, QWidget
 
 from hearth.ui.chat_view.message_view import MessageView
@@ -53,6 +53,7 @@ class ChatView(QAbstractScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Conversation")
         self.viewport().setObjectName("conversation")
+        self.viewport().setBackgroundRole(QPalette.ColorRole.Window)
         self._jump = QPushButton("Jump to latest ↓", self.viewport())
         self._jump.clicked.connect(self.jump_to_latest)
         self._jump.hide()
