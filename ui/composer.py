@@ -46,7 +46,7 @@ class Editor(QPlainTextEdit):
     """
 
     send_asked = Signal()
-    long_text = Signal(str)
+    long_text = Signal(object)  # a str signal would pass through QString and lose characters
     files_dropped = Signal(list)
     edit_last_asked = Signal()
 
@@ -97,7 +97,7 @@ class Editor(QPlainTextEdit):
         if paths:
             self.files_dropped.emit(paths)
             return
-        text = source.text()
+        text = pasted_text(source)
         if belongs_in_attachment(text):
             self.long_text.emit(text)
         else:
@@ -112,6 +112,16 @@ class Editor(QPlainTextEdit):
         return int(lines * self.fontMetrics().lineSpacing() + 2 * self.document().documentMargin())
 
 
+def pasted_text(source: QMimeData) -> str:
+    """Pasted characters as they came. QMimeData.text() drops a leading byte order mark and cuts at
+    halves of surrogate pairs; the bytes do not."""
+    raw = bytes(source.data("text/plain").data())
+    try:
+        return raw.decode("utf-8", errors="surrogatepass")
+    except UnicodeDecodeError:
+        return source.text()
+
+
 class Composer(QFrame):
     """Editor, chips, token count, Send and Stop. Takes no decision about sending itself.
 
@@ -122,10 +132,10 @@ class Composer(QFrame):
         text_changed(str): for the token count, after a pause.
     """
 
-    send_asked = Signal(str, list)
+    send_asked = Signal(object, list)
     stop_asked = Signal()
     notice = Signal(str)
-    text_changed = Signal(str)
+    text_changed = Signal(object)
     edit_last_asked = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
