@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hearth.app.profile import Profile
+    from hearth.app.settings import Settings
 
 log = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.001  # halves the p99 delay of the window beside a busy Python thread
+INDEX_SLICE_S, INDEX_EVERY_MS = 0.005, 200
 HOUSEKEEPING_MS = 3000  # after the start, when the window is idle
 
 
@@ -60,6 +62,14 @@ class Program:
         self._raise.asked.connect(self.window.show_in_front)
         profile.listen(self._raise.asked.emit)
 
+    @property
+    def conversations(self) -> Conversations:
+        return self._conversations
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings.values
+
     def start(self) -> None:
         """Show the window, then load what takes seconds."""
         self.window.show()
@@ -78,8 +88,14 @@ class Program:
         try:
             self._store.purge()
             self._store.back_up_daily()
+            self._index_later()
         except HearthError as error:
             self.window.say(error.sentence)
+
+    def _index_later(self) -> None:
+        """Bring the search index up to date in short pieces, so that no frame waits for it."""
+        if not self._store.index(limit_s=INDEX_SLICE_S):
+            QTimer.singleShot(INDEX_EVERY_MS, self._index_later)
 
     def get_starter(self) -> None:
         """Download the starter model beside the window; then open it."""

@@ -391,6 +391,11 @@ class MainWindow(QMainWindow):
             self._view.follow()
             self._frame()
 
+    def say_for_user(self, text: str) -> None:
+        """Write and send a message as the user would (documentation pictures, tests)."""
+        self._composer.set_draft(text, [])
+        self._send(text, [])
+
     def _guard(self, action: Callable[[], object]) -> bool:
         """Run something that the machine may refuse; its sentence goes into the banner."""
         try:

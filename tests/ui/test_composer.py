@@ -29,7 +29,8 @@ def composer(light: Theme, qtbot: object) -> Composer:
 
 def paste(composer: Composer, text: str) -> None:
     data = QMimeData()
-    data.setText(text)
+    # As bytes, like other programs do: setText would already lose characters on its way in.
+    data.setData("text/plain", text.encode("utf-8", "surrogatepass"))
     composer.editor.insertFromMimeData(data)
 
 
