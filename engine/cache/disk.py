@@ -157,7 +157,7 @@ class DiskTier:
         except OSError as error:
             self._pass_over(name, error)
             return ()
-        if ids is None or self._names.page(parent, ids) != name:
+        if ids is None:
             self._reject(name)
             return ()
         return ids

@@ -493,6 +493,17 @@ def test_one_thread_writes_while_another_reads(tmp_path: Path) -> None:
     assert tier.num_rejected == 0
 
 
+def test_a_change_within_one_tick_of_the_folders_clock_is_seen(tmp_path: Path) -> None:
+    tier, other = DiskTier(tmp_path, KEY), DiskTier(tmp_path, KEY)
+    folder = next(tmp_path.iterdir())
+    now = time.time_ns()
+    os.utime(folder, ns=(now, now))
+    assert tier.find(b"", IDS[:5], 5) is None
+    other.save(b"", IDS[:5], page_buffer(IDS[:5]))
+    os.utime(folder, ns=(now, now))
+    assert tier.find(b"", IDS[:5], 5) is not None
+
+
 def test_what_killed_writers_left_is_swept_when_it_is_old(tmp_path: Path) -> None:
     DiskTier(tmp_path, KEY)
     folder = next(tmp_path.iterdir())
