@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LANES = 16
 TILES_PER_UNIT = 4  # outputs are padded to units of 64, what the one-row kernel takes at once
 UNIT = LANES * TILES_PER_UNIT
+SIGNED_BIASES = (4, 16, 32, 128)  # Q3_K; MXFP4 and NVFP4; Q6_K; Q8_0 and IQ4
 ROWS_AT_ONCE = 4096  # rows decoded at a time: bounds the memory of packing a vocabulary
 
 
@@ -115,13 +116,13 @@ def _format_of(slabs: Sequence[ggml_blocks.Blocks]) -> WeightFormat:
     """The narrowest form that holds every code; an offset of -bias * scale becomes the bias."""
     bias = _common_bias(slabs)
     signed = slabs[0].codes.dtype == torch.int8
-    narrow = not signed and all(int(slab.codes.max()) < 16 for slab in slabs)
+    highest = max(int(slab.codes.max()) for slab in slabs) + (bias if signed else 0)
     has_offsets = slabs[0].offsets is not None and bias == 0
     stored = [slab.scales for slab in slabs]
     if has_offsets:
         stored += [slab.offsets for slab in slabs if slab.offsets is not None]
     return WeightFormat(
-        bits=4 if narrow else 8,
+        bits=4 if highest < 16 else 8,
         bias=bias,
         group=slabs[0].group,
         half_scales=all(torch.equal(s.half().float(), s) for s in stored),
@@ -130,9 +131,13 @@ def _format_of(slabs: Sequence[ggml_blocks.Blocks]) -> WeightFormat:
 
 
 def _common_bias(slabs: Sequence[ggml_blocks.Blocks]) -> int:
-    """128 for signed codes; b when every offset is -b * scale (Q4_0: 8, Q5_0: 16); else 0."""
+    """What is added to signed codes; b when every offset is -b * scale (Q4_0: 8, Q5_0: 16); else 0.
+
+    A bias much larger than the codes would cost precision: sum(code * x) and bias * sum(x) cancel.
+    """
     if slabs[0].codes.dtype == torch.int8:
-        return 128
+        lowest = min(int(slab.codes.min()) for slab in slabs)
+        return next(bias for bias in SIGNED_BIASES if lowest >= -bias)
     for bias in (8, 16):
         if all(s.offsets is not None and torch.equal(s.offsets, s.scales * -bias) for s in slabs):
             return bias
