@@ -40,6 +40,7 @@ from hearth.engine.protocol import (
     Request,
     Saved,
     Tokens,
+    Trouble,
     Unloaded,
 )
 
@@ -237,6 +238,8 @@ class Conversations:
                 self._finished(event)
             case Failed(request_id, message):
                 self._failed(request_id, message)
+            case Trouble(sentence):
+                self._pending.append(Notice(sentence))
             case Saved():
                 pass
 

@@ -12,7 +12,7 @@ from hearth.engine.cache.disk_space import DEFAULT_CAPACITY_BYTES
 from hearth.engine.errors import CancelledError, HearthError
 from hearth.engine.events import EventQueue
 from hearth.engine.loading import LoadRequest, load_model
-from hearth.engine.protocol import Failed, Loaded, LoadFailed, Loading, Saved, Unloaded
+from hearth.engine.protocol import Failed, Loaded, LoadFailed, Loading, Saved, Trouble, Unloaded
 from hearth.engine.saving import Saver
 from hearth.engine.scheduler import Scheduler
 from hearth.kernels import graph
@@ -160,6 +160,7 @@ class _Loop:
     ) -> None:
         self._config = config
         self._emit = emit
+        self._said: str | None = None  # the last notice of the disk tier
         self._saver = Saver(lambda: put(self._collect))
         self._model: Model | None = None
         self._scheduler: Scheduler | None = None
@@ -263,8 +264,16 @@ class _Loop:
             return 0
         return self._saver.write(self._model.cache, self._model.arena)
 
+    def _say_trouble(self) -> None:
+        """Once for every notice of the disk tier."""
+        notice = self._model.cache.notice if self._model is not None else None
+        if notice is not None and notice != self._said:
+            self._emit(Trouble(notice))
+        self._said = notice
+
     def _collect(self) -> None:
         """Give back pages that are written, and report when a wanted save is complete."""
+        self._say_trouble()
         num_bytes = self._saver.collect()
         if self._saved is None:
             return

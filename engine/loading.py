@@ -117,6 +117,7 @@ def _disk_tier(config: EngineConfig, files: ModelFiles, arena: PageArena) -> Dis
         cache_dtype="float32",
         page_floats=arena.page_bytes // 4,
         num_layers=model.num_hidden_layers,
+        head_dim=model.head_dim,
         rope=f"{PAGE_TOKENS} {model.rope_theta} {model.rope_scaling}",
     )
     return DiskTier(config.cache_folder, key, capacity_bytes=config.cache_capacity_bytes)

@@ -230,7 +230,25 @@ class Saved:
     bytes_written: int
 
 
-Event = Loading | Loaded | LoadFailed | Unloaded | Reading | Tokens | Finished | Failed | Saved
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One sentence about something that goes on working worse (the disk tier is off)."""
+
+    sentence: str
+
+
+Event = (
+    Trouble
+    | Loading
+    | Loaded
+    | LoadFailed
+    | Unloaded
+    | Reading
+    | Tokens
+    | Finished
+    | Failed
+    | Saved
+)
 
 
 class EnginePort(Protocol):

@@ -162,6 +162,11 @@ class PrefixCache:
 
     # -------------------------------------------------------------------------------------- memory
 
+    @property
+    def notice(self) -> str | None:
+        """One sentence when the disk tier has stopped writing."""
+        return self._disk.notice if self._disk is not None else None
+
     def allocate(self) -> PageId | None:
         """A page with one reference, evicting what was used longest ago when all are taken."""
         return self._allocate(None)

@@ -15,7 +15,7 @@ from hearth.engine.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MAX_RANGE = 10_000
+MAX_RANGE = 100_000  # steps of all ranges of one rendering together
 MAX_PIECES = 200_000  # emitted fragments: bounds loops that a template may nest
 MAX_CHARS = 4_000_000
 CHATML = (
@@ -47,11 +47,18 @@ def _is_repetition(left: Any, right: Any) -> bool:
     return not (isinstance(left, int | float) and isinstance(right, int | float))
 
 
-def _bounded_range(*bounds: int) -> range:
-    result = range(*bounds)
-    if len(result) > MAX_RANGE:
-        raise _TooMuchError
-    return result
+class _Range:
+    """``range`` with a budget for a whole rendering: nested loops add up, also silent ones."""
+
+    def __init__(self) -> None:
+        self._left = MAX_RANGE
+
+    def __call__(self, *bounds: int) -> range:
+        result = range(*bounds)
+        self._left -= len(result)
+        if self._left < 0:
+            raise _TooMuchError
+        return result
 
 
 class ChatTemplate:
@@ -63,7 +70,6 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], autoescape=False
         )
         environment.globals = {
-            "range": _bounded_range,
             "raise_exception": _raise_exception,
             "namespace": jinja2.utils.Namespace,
         }
@@ -84,6 +90,7 @@ class ChatTemplate:
             stream = self._template.generate(
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=True,
+                range=_Range(),
                 **variables,
             )
             for piece in stream:

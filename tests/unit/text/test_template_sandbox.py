@@ -1,0 +1,59 @@
+"""Templates are untrusted: they end quickly, with a sentence, whatever they try."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hearth.engine.errors import UserError
+from hearth.engine.text.template import ChatTemplate
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+HOSTILE = {
+    "endless range": "{% for i in range(10**9) %}x{% endfor %}",
+    "nested loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}"
+    "x{% endfor %}{% endfor %}{% endfor %}",
+    "silent nested loops": "{% for i in range(9999) %}{% for j in range(9999) %}"
+    "{% set x = 1 %}{% endfor %}{% endfor %}",
+    "repeated text": "{{ 'x' * 10**9 }}",
+    "repeated list": "{{ [0] * 10**9 }}",
+    "power": "{{ 9 ** 9 ** 9 }}",
+    "attributes": "{{ ''.__class__.__mro__ }}",
+    "globals": "{{ cycler.__init__.__globals__ }}",
+    "import": "{% import 'os' as os %}",
+    "include": "{% include '/etc/passwd' %}",
+    "format": "{{ '{0.__class__}'.format(1) }}",
+    "syntax": "{% if %}",
+    "raise": "{{ raise_exception('roles must alternate') }}",
+    "padding": "{{ '%1000000000d' % 1 }}",
+    "center": "{{ 'x'.center(1000000000) }}",
+    "type error": "{{ 1 + 'x' }}",
+    "recursion": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_templates_are_refused_quickly(name: str) -> None:
+    started = time.monotonic()
+    answer = outcome(HOSTILE[name])
+    assert time.monotonic() - started < 5.0
+    assert len(answer) < 1000, "nothing was gained"
+    assert "class" not in answer or answer.endswith(".")
+
+
+def outcome(source: str) -> str:
+    """What a template gives, or the sentence that refuses it."""
+    try:
+        return ChatTemplate(source).render(MESSAGES)
+    except UserError as error:
+        return str(error)
+
+
+def test_names_that_models_use_are_there() -> None:
+    source = (
+        "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
+        "{% if loop.first %}{% continue %}{% endif %}{% endfor %}{{ ns.n }}{{ {'ä': '<'}|tojson }}"
+    )
+    assert ChatTemplate(source).render(MESSAGES) == '1{"ä": "<"}'
