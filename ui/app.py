@@ -17,7 +17,7 @@ from hearth.app.models.fetch import fetch
 from hearth.app.models.registry import ModelRegistry
 from hearth.app.settings import SettingsFile
 from hearth.engine.errors import HearthError
-from hearth.ui import theme
+from hearth.ui import clipboard, theme
 from hearth.ui.engine_host import LateEngine
 from hearth.ui.jobs import Job
 from hearth.ui.main_window import MainWindow
@@ -145,6 +145,7 @@ def run(profile: Profile, *, safe_mode: bool = False) -> int:
         return app.exec()
     finally:
         program.close()
+        clipboard.release()
 
 
 def _on_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QGuiApplication, QWheelEvent
 from PySide6.QtWidgets import QApplication
 
+from hearth.ui import clipboard
 from hearth.ui import theme as themes
 from hearth.ui.bench import STEP_CHARS, answer
 from hearth.ui.chat_view.message_view import MessageView
@@ -134,6 +135,8 @@ def test_copy_gives_markdown_html_and_text(light: Theme, qtbot: object) -> None:
     assert data.text() == source
     assert bytes(data.data("text/markdown").data()).decode() == source
     assert "<h1>Title</h1>" in data.html()
+    clipboard.release()
+    assert QGuiApplication.clipboard().text() == source
 
 
 def test_code_is_copied_exactly(light: Theme, qtbot: object) -> None:

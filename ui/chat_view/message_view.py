@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QMimeData, QRect, QUrl, Signal
-from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent
+from PySide6.QtCore import QRect, QUrl, Signal
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QWidget
 
-from hearth.ui.chat_view.blocks import BlockStream, defines_references, parse
+from hearth.ui import clipboard
+from hearth.ui.chat_view.blocks import BlockStream, defines_references, parse, parser
 from hearth.ui.chat_view.panes import CodePane, TextPane
 
 if TYPE_CHECKING:
@@ -202,14 +203,8 @@ class MessageView(QWidget):
 
     def copy(self) -> None:
         """The whole message: Markdown source as text, and HTML for rich editors."""
-        data = QMimeData()
-        data.setText(self.message.text)
-        data.setData("text/markdown", self.message.text.encode("utf-8", "replace"))
-        if not self.message.is_own:
-            from hearth.ui.chat_view.blocks import parser
-
-            data.setHtml(parser().render(self.message.text))
-        QGuiApplication.clipboard().setMimeData(data)
+        html = None if self.message.is_own else parser().render(self.message.text)
+        clipboard.copy(self.message.text, html=html)
 
     @property
     def num_text_chars(self) -> int:
