@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shiboken6
 from PySide6.QtCore import QMimeData
 from PySide6.QtGui import QGuiApplication
 
@@ -14,6 +15,13 @@ def copy(text: str, *, html: str | None = None) -> None:
     if html is not None:
         data.setHtml(html)
     QGuiApplication.clipboard().setMimeData(data)
+    _Ours.data = data
+
+
+class _Ours:
+    """What this program put on the clipboard last; Qt deletes it when something else is put."""
+
+    data: QMimeData | None = None
 
 
 def release() -> None:
@@ -22,6 +30,6 @@ def release() -> None:
     Qt destroys the clipboard's content after Python has gone; an object made by Python would then
     be destroyed through an interpreter that is no more (a crash at exit, PySide6 6.11.3).
     """
-    clipboard = QGuiApplication.clipboard()
-    if clipboard.ownsClipboard():
-        clipboard.setText(clipboard.text())
+    if _Ours.data is not None and shiboken6.isValid(_Ours.data):
+        QGuiApplication.clipboard().setText(_Ours.data.text())
+    _Ours.data = None
