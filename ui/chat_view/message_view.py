@@ -43,6 +43,8 @@ class MessageView(QWidget):
         self._stream = BlockStream()
         self._source = ""
         self._bubble = QRect()
+        self._placed_for = (0, 0, 0)
+        self._bottoms: list[int] = []  # of the panes that do not change any more
         self._chips = [self._chip(text) for text in message.chips]
         self._errors = [self._error(text) for text in message.errors]
         self._bar = _ActionBar(message, theme, self)
@@ -79,6 +81,7 @@ class MessageView(QWidget):
         for pane in self._panes:
             pane.deleteLater()
         self._panes, self._stream, self._source = [], BlockStream(), ""
+        self._bottoms.clear()
         self._append(text, final=True)
 
     def _append(self, text: str, *, final: bool) -> None:
@@ -149,6 +152,8 @@ class MessageView(QWidget):
     # -------------------------------------------------------------------------------------- layout
 
     def relayout(self) -> None:
+        """A pane wants another height although no text came (Show all)."""
+        self._bottoms.clear()
         self.height_changed.emit()
 
     def layout_for(self, width: int) -> int:
@@ -162,12 +167,7 @@ class MessageView(QWidget):
         for chip in self._chips:
             chip.setGeometry(left, y, min(inner, chip.sizeHint().width()), chip.height())
             y += chip.height() + px(0.75)
-        for place, pane in enumerate(self._panes):
-            if place:
-                y += px(1.2)
-            height = pane.height_for(inner)
-            pane.setGeometry(left, y, inner, height)
-            y += height
+        y = self._layout_panes(left, y, inner)
         for label in self._errors:
             height = label.heightForWidth(inner)
             label.setGeometry(left, y + px(0.5), inner, height)
@@ -176,6 +176,23 @@ class MessageView(QWidget):
         self._bubble = QRect(left - pad, top, inner + 2 * pad, y - top)
         self._bar.place(left - pad, y + px(0.4), inner + 2 * pad, align_right=self.message.is_own)
         return y + px(0.4) + self._bar.height() + px(1.5)
+
+    def _layout_panes(self, left: int, top: int, width: int) -> int:
+        """Place the panes below ``top``; returns where they end. Only the last one changes while
+        text arrives: the others stay where they were placed for the same place and width."""
+        if (left, top, width) != self._placed_for:
+            self._placed_for = (left, top, width)
+            self._bottoms.clear()
+        y = self._bottoms[-1] if self._bottoms else top
+        for place in range(len(self._bottoms), len(self._panes)):
+            pane = self._panes[place]
+            y += self._theme.px(1.2) if place else 0
+            height = pane.height_for(width)
+            pane.setGeometry(left, y, width, height)
+            y += height
+            if place < len(self._panes) - 1:
+                self._bottoms.append(y)
+        return y
 
     def _inner_width(self, width: int) -> int:
         """As narrow as the text allows, at most a share of the column."""
