@@ -147,6 +147,10 @@ class ChatList(QWidget):
         else:
             self.view.setCurrentIndex(self.model.index(row))
 
+    def stop_timers(self) -> None:
+        """Before the store closes: no search comes after it."""
+        self._timer.stop()
+
     def offer_undo(self, chat_id: str, title: str) -> None:
         self._undo.offer(chat_id, title)
 

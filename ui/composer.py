@@ -251,6 +251,10 @@ class Composer(QFrame):
         self._is_running, self._is_stopping = running, stopping
         self._refresh()
 
+    def stop_timers(self) -> None:
+        """Before the engine closes: nothing is counted after it."""
+        self._timer.stop()
+
     def set_meter(self, text: str) -> None:
         self._meter.setText(text)
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, Qt, QTimer, QUrl, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import (
     QAccessible,
     QAccessibleAnnouncementEvent,
     QCloseEvent,
-    QDesktopServices,
-    QResizeEvent,
 )
 from PySide6.QtWidgets import (
-    QApplication,
     QFileDialog,
-    QInputDialog,
     QMainWindow,
-    QMessageBox,
     QSplitter,
-    QStackedWidget,
-    QVBoxLayout,
-    QWidget,
 )
 
-from hearth.app import history
 from hearth.app.chats.records import Message, Status
 from hearth.app.updates import (
     ChatChanged,
@@ -42,13 +32,14 @@ from hearth.app.updates import (
     ReplyText,
 )
 from hearth.engine.errors import HearthError
-from hearth.ui import actions, theme
+from hearth.ui import actions, viewers
+from hearth.ui.branch import branch
 from hearth.ui.chat_list import ChatList
-from hearth.ui.chat_view.model import ShownMessage, shown
-from hearth.ui.chat_view.view import ChatView
-from hearth.ui.composer import Composer
-from hearth.ui.dialogs import SettingsDialog, TextDialog, prompt_text
-from hearth.ui.status import Banner, StatusLine, Welcome
+from hearth.ui.chat_list_controller import ChatListController
+from hearth.ui.chat_view.model import shown
+from hearth.ui.conversation_pane import ConversationPane
+from hearth.ui.message_actions import MessageActions
+from hearth.ui.preferences import Preferences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,25 +48,11 @@ if TYPE_CHECKING:
     from hearth.app.conversation import Conversations
     from hearth.app.settings import SettingsFile
     from hearth.app.updates import Update
+    from hearth.ui.theme import Theme
 
 log = logging.getLogger(__name__)
 
 FRAME_MS = 33
-SAFE_SCHEMES = ("http", "https", "mailto")
-
-
-class _Pane(QWidget):
-    """The right side of the window.
-
-    Signals:
-        resized(): it has another width now.
-    """
-
-    resized = Signal()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self.resized.emit()
 
 
 class MainWindow(QMainWindow):
@@ -93,13 +70,12 @@ class MainWindow(QMainWindow):
     ) -> None:
         super().__init__()
         self._conversations = conversations
-        self._settings_file = settings_file
         self._get_starter = get_starter
         self._chat_id: str | None = None
         self._drafts: dict[str | None, tuple[str, list[tuple[AttachmentPart, bytes]]]] = {}
         self._editing: str | None = None
-        look = settings_file.values.appearance
-        self._theme = theme.choose(look.theme, look.zoom_percent)
+        self._before_edit: tuple[str, list[tuple[AttachmentPart, bytes]]] = ("", [])
+        self._preferences = Preferences(settings_file, self)
         self._build()
         self._connect()
         self.actions_by_id = actions.install(self, self._handlers())
@@ -108,7 +84,7 @@ class MainWindow(QMainWindow):
         self._timer.start()
         for notice in settings_file.notices:
             self._banner.say(notice)
-        self._refresh_list()
+        self._chats.refresh()
         self._show_chat(None)
 
     # ------------------------------------------------------------------------------------ building
@@ -117,64 +93,47 @@ class MainWindow(QMainWindow):
         self.setWindowTitle("Hearth")
         self.resize(1180, 800)
         self._list = ChatList(self._theme)
-        self._view = ChatView(self._theme)
-        self._composer = Composer(self._theme)
-        self._banner = Banner(self._theme)
-        self._status = StatusLine(self._theme)
-        self._welcome = Welcome(self._theme)
-        self._stack = QStackedWidget()
-        self._stack.addWidget(self._welcome)
-        self._stack.addWidget(self._view)
-        self._right = _Pane()
-        self._right.resized.connect(self._align_composer)
-        self._column = QVBoxLayout(self._right)
-        self._composer_row = QVBoxLayout()
-        self._composer_row.addWidget(self._composer)
-        for item in (self._banner, self._stack):
-            self._column.addWidget(item, 1 if item is self._stack else 0)
-        self._column.addLayout(self._composer_row)
-        self._column.addWidget(self._status)
+        self._pane = ConversationPane(self._theme)
+        self._view, self._composer = self._pane.view, self._pane.composer
+        self._banner, self._status = self._pane.banner, self._pane.status
+        self._welcome = self._pane.welcome
         self._splitter = QSplitter()
         self._splitter.setHandleWidth(1)
         self._splitter.addWidget(self._list)
-        self._splitter.addWidget(self._right)
+        self._splitter.addWidget(self._pane)
         self._splitter.setStretchFactor(1, 1)
         self._splitter.setCollapsible(1, False)
         self.setCentralWidget(self._splitter)
         self._space()
 
+    @property
+    def _theme(self) -> Theme:
+        return self._preferences.theme
+
     def _space(self) -> None:
         """Sizes that follow the zoom."""
         px = self._theme.px
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(0)
         self._list.setMinimumWidth(px(20))
         self._splitter.setSizes([px(31), max(self.width() - px(31), px(40))])
-        self._align_composer()
-
-    def _align_composer(self) -> None:
-        """The composer is as wide as the column of text above it."""
-        px = self._theme.px
-        column = theme.COLUMN_CHARS * self.fontMetrics().averageCharWidth() + 2 * px(1.5)
-        side = max(px(2), (self._right.width() - column) // 2)
-        self._composer_row.setContentsMargins(side, px(0.5), side, px(1))
 
     def _connect(self) -> None:
-        chats, view, composer = self._list, self._view, self._composer
-        chats.chosen.connect(self._on_chosen)
-        chats.new_asked.connect(lambda: self._show_chat(None))
-        chats.search_asked.connect(self._search)
-        chats.rename_asked.connect(self._rename)
-        chats.pin_asked.connect(self._pin)
-        chats.delete_asked.connect(self._delete)
-        chats.undo_asked.connect(self._undo_delete)
-        view.asked.connect(self._on_asked)
-        view.link_clicked.connect(self._ask_before_opening)
+        view, composer = self._view, self._composer
+        self._preferences.trouble.connect(self._banner.say)
+        self._preferences.theme_changed.connect(self._theme_changed)
+        self._chats = ChatListController(self._list, self._conversations)
+        self._chats.show_asked.connect(self._show_chat)
+        self._chats.trouble.connect(self._banner.say)
+        messages = MessageActions(self, view, self._conversations, lambda: self._theme)
+        messages.edit_asked.connect(self._edit)
+        messages.changed.connect(self._frame)
+        messages.said.connect(self._status.say)
+        messages.trouble.connect(self._banner.say)
+        self._messages = messages
         composer.send_asked.connect(self._send)
         composer.stop_asked.connect(self._stop)
         composer.notice.connect(self._banner.say)
         composer.text_changed.connect(self._count)
-        composer.edit_last_asked.connect(self._edit_last)
+        composer.edit_last_asked.connect(self._messages.edit_last)
         self._welcome.open_asked.connect(self._open_model_file)
         self._welcome.starter_asked.connect(self._get_starter)
 
@@ -182,26 +141,26 @@ class MainWindow(QMainWindow):
         return {
             "new_chat": lambda: self._show_chat(None),
             "search": self._list.search.setFocus,
-            "regenerate": self._regenerate_last,
-            "edit_last": self._edit_last,
-            "previous_version": lambda: self._step_last_version(-1),
-            "next_version": lambda: self._step_last_version(1),
+            "regenerate": self._messages.regenerate_last,
+            "edit_last": self._messages.edit_last,
+            "previous_version": lambda: self._messages.step_last_version(-1),
+            "next_version": lambda: self._messages.step_last_version(1),
             "stop": self._escape,
-            "copy_answer": self._copy_last,
-            "accessible_view": self._plain_view,
+            "copy_answer": self._messages.copy_last,
+            "accessible_view": self._messages.show_last_answer,
             "system_prompt": self._edit_system_prompt,
-            "delete_chat": lambda: self._delete(self._chat_id) if self._chat_id else None,
+            "delete_chat": self._delete_chat,
             "quit": self._quit,
             "open_model": self._open_model_file,
             "open_model_folder": self._open_model_folder,
             "get_starter": self._get_starter,
-            "zoom_in": lambda: self._zoom(25),
-            "zoom_out": lambda: self._zoom(-25),
-            "zoom_reset": lambda: self._zoom(0),
+            "zoom_in": lambda: self._preferences.zoom(25),
+            "zoom_out": lambda: self._preferences.zoom(-25),
+            "zoom_reset": lambda: self._preferences.zoom(0),
             "jump_to_latest": self._view.jump_to_latest,
             "focus_composer": self._composer.editor.setFocus,
-            "settings": self._open_settings,
-            "keys": self._show_keys,
+            "settings": self._preferences.edit,
+            "keys": lambda: viewers.show_keys(self._theme, self),
         }
 
     # ------------------------------------------------------------------------------------- frames
@@ -240,14 +199,14 @@ class MainWindow(QMainWindow):
             case ReplyFinished(message):
                 self._reply_finished(message)
             case ChatChanged(chat_id):
-                self._refresh_list()
+                self._chats.refresh()
                 if chat_id == self._chat_id:
                     self._reload()
             case Notice(sentence):
                 self._banner.say(sentence)
 
     def _reply_started(self, message: Message) -> None:
-        self._refresh_list()
+        self._chats.refresh()
         if message.chat_id == self._chat_id:
             self._reload()
             self._announce("Answer started")
@@ -268,101 +227,33 @@ class MainWindow(QMainWindow):
 
     # --------------------------------------------------------------------------------------- chats
 
-    def _refresh_list(self) -> None:
-        if not self._list.search.text():
-            self._list.show_chats(self._conversations.store.chats(), self._chat_id)
-
     def _show_chat(self, chat_id: str | None, message_id: str | None = None) -> None:
         """Another chat, or a new one; the unsent text of each chat is kept."""
+        self._leave_editing()
         self._drafts[self._chat_id] = self._composer.draft()
-        self._chat_id, self._editing = chat_id, None
+        self._chat_id = chat_id
         self._reload(jump=message_id is None)
         if message_id is not None:
             self._view.scroll_to(message_id)
         self._composer.set_draft(*self._drafts.get(chat_id, ("", [])))
-        self._list.select(chat_id)
+        self._chats.set_current(chat_id)
         self._composer.editor.setFocus()
         self._update_context()
 
     def _reload(self, *, jump: bool = True) -> None:
         """Show the branch in view of the current chat."""
-        messages = self._branch()
+        messages = branch(self._conversations, self._chat_id)
         self._view.set_messages(messages, at_end=jump)
-        self._stack.setCurrentWidget(self._view if messages else self._welcome)
+        self._pane.show_conversation(has_messages=bool(messages))
         running = self._running_message()
         self._composer.set_running(running=running is not None)
 
-    def _branch(self) -> list[ShownMessage]:
-        if self._chat_id is None:
-            return []
-        store = self._conversations.store
-        leaf = store.chat(self._chat_id).leaf_id
-        if leaf is None:
-            return []
-        versions = store.versions(self._chat_id)
-        result = []
-        for message in store.path(leaf):
-            item = shown(message, versions.get(message.id, [message.id]))
-            running = self._conversations.running(message.id)
-            result.append(item if running is None else replace(item, text=running.text))
-        return result
+    def _delete_chat(self) -> None:
+        if self._chat_id is not None:
+            self._chats.delete(self._chat_id)
 
     def _running_message(self) -> str | None:
         return self._conversations.running_in(self._chat_id) if self._chat_id else None
-
-    def _on_chosen(self, chat_id: str, message_id: str | None) -> None:
-        if message_id is not None:
-            self._guard(lambda: self._show_branch_of(message_id))
-        self._show_chat(chat_id, message_id)
-
-    def _show_branch_of(self, message_id: str) -> None:
-        """A search hit may lie in a branch that is not in view."""
-        store = self._conversations.store
-        message = store.message(message_id)
-        leaf = store.chat(message.chat_id).leaf_id
-        in_view = leaf is not None and any(m.id == message_id for m in store.path(leaf))
-        if not in_view:
-            store.set_leaf(message.chat_id, store.leaf_below(message_id))
-
-    def _search(self, text: str) -> None:
-        store = self._conversations.store
-        if text.strip():
-            self._list.model.show_hits(store.search(text))
-        else:
-            self._list.show_chats(store.chats(), self._chat_id)
-
-    def _rename(self, chat_id: str) -> None:
-        store = self._conversations.store
-        title, ok = QInputDialog.getText(
-            self, "Rename", "Title of the chat", text=store.chat(chat_id).title
-        )
-        if ok:
-            self._guard(lambda: store.set_title(chat_id, title))
-            self._refresh_list()
-
-    def _pin(self, chat_id: str) -> None:
-        store = self._conversations.store
-        pinned = store.chat(chat_id).pinned
-        self._guard(lambda: store.set_pinned(chat_id, pinned=not pinned))
-        self._refresh_list()
-
-    def _delete(self, chat_id: str) -> None:
-        """Into the bin at once; the bar below the list takes it back."""
-        store = self._conversations.store
-        running = self._conversations.running_in(chat_id)
-        if running is not None:
-            self._conversations.stop(running)
-        title = store.chat(chat_id).title
-        if self._guard(lambda: store.delete_chat(chat_id)):
-            self._list.offer_undo(chat_id, title)
-            if chat_id == self._chat_id:
-                self._show_chat(None)
-            self._refresh_list()
-
-    def _undo_delete(self, chat_id: str) -> None:
-        if self._guard(lambda: self._conversations.store.restore_chat(chat_id)):
-            self._refresh_list()
-            self._show_chat(chat_id)
 
     # ------------------------------------------------------------------------------------- sending
 
@@ -371,9 +262,9 @@ class MainWindow(QMainWindow):
         if self._editing is not None:
             message_id = self._editing
             if self._guard(lambda: self._conversations.edit(message_id, text)):
-                self._editing = None
-                self._composer.clear()
+                self._leave_editing()
                 self._view.follow()
+                self._frame()
             return
         store = self._conversations.store
 
@@ -382,6 +273,7 @@ class MainWindow(QMainWindow):
                 store.put_blob(data)
             if self._chat_id is None:
                 self._chat_id = store.create_chat().id
+                self._chats.set_current(self._chat_id)
                 self._drafts.pop(None, None)
             parts = [part for part, _ in attachments]
             self._conversations.send(self._chat_id, text, parts)
@@ -412,130 +304,41 @@ class MainWindow(QMainWindow):
             self._conversations.stop(running)
 
     def _escape(self) -> None:
-        """Stops a reply; else leaves editing. Never empties the composer otherwise."""
+        """Stops a reply; else leaves editing. Never empties the composer."""
         if self._running_message() is not None:
             self._stop()
-        elif self._editing is not None:
-            self._editing = None
-            self._composer.clear()
-            self._composer.set_meter("")
-
-    def _on_asked(self, message_id: str, what: str) -> None:
-        actions_of = {
-            "copy": lambda: self._copy(message_id),
-            "regenerate": lambda: self._regenerate(message_id),
-            "edit": lambda: self._edit(message_id),
-            "previous": lambda: self._step_version(message_id, -1),
-            "next": lambda: self._step_version(message_id, 1),
-            "prompt": lambda: self._show_prompt(message_id),
-        }
-        actions_of[what]()
-
-    def _copy(self, message_id: str) -> None:
-        widget = self._view.widget_of(message_id)
-        if widget is not None:
-            widget.copy()
-            self._status.say("Copied")
-
-    def _last(self, role: str) -> ShownMessage | None:
-        return next((m for m in reversed(self._view.messages) if m.role == role), None)
-
-    def _copy_last(self) -> None:
-        last = self._last("assistant")
-        if last is not None:
-            QApplication.clipboard().setText(last.text)
-            self._status.say("Copied")
-
-    def _regenerate(self, message_id: str) -> None:
-        if self._guard(lambda: self._conversations.regenerate(message_id)):
-            self._view.follow()
-            self._frame()
-
-    def _regenerate_last(self) -> None:
-        if self._view.messages:
-            self._regenerate(self._view.messages[-1].id)
+        else:
+            self._leave_editing()
 
     def _edit(self, message_id: str) -> None:
-        """Put the message into the composer; sending makes a branch, Esc leaves it."""
-        message = self._conversations.store.message(message_id)
+        """Put a message into the composer; sending makes a branch, Esc brings the draft back."""
+        if self._running_message() is not None:
+            return
+        self._leave_editing()
+        self._before_edit = self._composer.draft()
         self._editing = message_id
-        text = shown(message, []).text
-        self._composer.set_draft(text, [])
+        message = self._conversations.store.message(message_id)
+        self._composer.set_draft(shown(message, []).text, [])
         self._composer.set_meter("Editing: Enter makes a new branch, Esc leaves it")
         self._composer.editor.setFocus()
 
-    def _edit_last(self) -> None:
-        last = self._last("user")
-        if last is not None and self._running_message() is None:
-            self._edit(last.id)
-
-    def _step_version(self, message_id: str, step: int) -> None:
-        versions = self._conversations.store.siblings(message_id)
-        place = versions.index(message_id) + step
-        if 0 <= place < len(versions):
-            self._guard(lambda: self._conversations.show_version(versions[place]))
-            self._frame()
-
-    def _step_last_version(self, step: int) -> None:
-        for message in reversed(self._view.messages):
-            if message.num_versions > 1:
-                self._step_version(message.id, step)
-                return
-
-    # ----------------------------------------------------------------------------------- looking
-
-    def _show_prompt(self, message_id: str) -> None:
-        """The ids that were run for a reply, and their texts."""
-        store = self._conversations.store
-        path = history.spoken(store.path(message_id))
-        fingerprint = path[-1].model_fingerprint or ""
-        ids = history.prompt_ids(path, fingerprint)
-        model = self._conversations.model
-        if ids is None or model is None or model.fingerprint != history.model_of(fingerprint):
-            self._banner.say("The exact prompt of this answer is not known to the open model.")
-            return
-        pieces = self._conversations.token_texts(ids)
-        intro = f"{len(ids):,} tokens, exactly what the model was given before this answer."
-        TextDialog("Prompt", intro, prompt_text(pieces), self._theme, self).show()
-
-    def _plain_view(self) -> None:
-        last = self._last("assistant")
-        if last is not None:
-            TextDialog(
-                "Answer", "The last answer as plain text.", last.text, self._theme, self
-            ).show()
+    def _leave_editing(self) -> None:
+        """What the user was writing before comes back."""
+        if self._editing is not None:
+            self._editing = None
+            self._composer.set_draft(*self._before_edit)
+            self._composer.set_meter("")
 
     def _edit_system_prompt(self) -> None:
         store = self._conversations.store
         if self._chat_id is None:
-            chat_id = store.create_chat().id
-            self._show_chat(chat_id)
-            self._refresh_list()
+            self._show_chat(store.create_chat().id)
+            self._chats.refresh()
         assert self._chat_id is not None, "a chat has been made"
         chat = store.chat(self._chat_id)
-        text, ok = QInputDialog.getMultiLineText(
-            self,
-            "System prompt",
-            "What the model is told before the conversation (empty: the model's own default)",
-            chat.system_prompt,
-        )
-        if ok:
+        text = viewers.ask_for_system_prompt(chat.system_prompt, self)
+        if text is not None:
             self._guard(lambda: store.set_system_prompt(chat.id, text))
-
-    def _show_keys(self) -> None:
-        TextDialog(
-            "Keys", "All commands and their keys.", actions.help_text(), self._theme, self
-        ).show()
-
-    def _ask_before_opening(self, url: QUrl) -> None:
-        """Links never open by themselves, and only addresses that a browser or mail takes."""
-        if url.scheme() not in SAFE_SCHEMES:
-            self._banner.say(f"Hearth does not open links of this kind: {url.toDisplayString()}")
-            return
-        question = f"Open this address in your browser?\n\n{url.toDisplayString()}"
-        answer = QMessageBox.question(self, "Open link", question)
-        if answer == QMessageBox.StandardButton.Yes:
-            QDesktopServices.openUrl(url)
 
     def _count(self, text: str) -> None:
         """How long the draft is, and how much of the context would be used."""
@@ -574,8 +377,7 @@ class MainWindow(QMainWindow):
 
     def open_model(self, path: Path, *, remember: bool = False) -> None:
         if remember:
-            self._settings_file.values.model.path = str(path)
-            self._save_settings()
+            self._preferences.remember_model(path)
         self._welcome.show_progress("Opening", 0, 1)
         self._conversations.open_model(path)
 
@@ -590,41 +392,19 @@ class MainWindow(QMainWindow):
         """A sentence in the banner."""
         self._banner.say(sentence)
 
-    # ---------------------------------------------------------------------------------- appearance
-
-    def _open_settings(self) -> None:
-        dialog = SettingsDialog(self._settings_file.values, self._theme, self)
-        if dialog.exec():
-            dialog.apply_to(self._settings_file.values)
-            self._save_settings()
-            self.apply_theme()
-
-    def _save_settings(self) -> None:
-        self._guard(self._settings_file.save)
-
-    def _zoom(self, step: int) -> None:
-        """``step`` 0 goes back to 100 %."""
-        look = self._settings_file.values.appearance
-        wanted = 100 if step == 0 else look.zoom_percent + step
-        look.zoom_percent = min(max(wanted, 75), 300)
-        self._save_settings()
-        self.apply_theme()
+    # ---------------------------------------------------------------------------------- the window
 
     def apply_theme(self) -> None:
-        look = self._settings_file.values.appearance
-        self._theme = theme.choose(look.theme, look.zoom_percent)
-        app = QApplication.instance()
-        assert isinstance(app, QApplication), "the window belongs to an application"
-        theme.apply(app, self._theme)
-        for widget in (self._view, self._composer, self._welcome, self._status, self._banner):
-            widget.set_theme(self._theme)
+        """Show what the settings say now."""
+        self._preferences.apply()
+
+    def _theme_changed(self) -> None:
+        self._pane.set_theme(self._theme)
         self._space()
 
     def changeEvent(self, event: QEvent) -> None:
-        """The system switched between light and dark."""
-        is_auto = self._settings_file.values.appearance.theme == "auto"
-        if event.type() == QEvent.Type.ThemeChange and is_auto:
-            self.apply_theme()
+        if event.type() == QEvent.Type.ThemeChange:
+            self._preferences.system_changed()
         super().changeEvent(event)
 
     def _quit(self) -> None:
@@ -640,5 +420,7 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         """Quitting writes nothing that matters: it is already saved."""
         self._timer.stop()
+        self._list.stop_timers()
+        self._composer.stop_timers()
         self._conversations.close()
         event.accept()
