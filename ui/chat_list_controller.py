@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QInputDialog
 
-from hearth.engine.errors import HearthError
+from hearth.ui.guard import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class ChatListController(QObject):
         if running is not None:
             self._conversations.stop(running)
         title = self._store.chat(chat_id).title
-        if self._guard(lambda: self._store.delete_chat(chat_id)):
+        if self._attempt(lambda: self._store.delete_chat(chat_id)):
             self._list.offer_undo(chat_id, title)
             if chat_id == self._current:
                 self.show_asked.emit(None, None)
@@ -64,7 +64,7 @@ class ChatListController(QObject):
 
     def _on_chosen(self, chat_id: str, message_id: str | None) -> None:
         if message_id is not None:
-            self._guard(lambda: self._bring_into_view(message_id))
+            self._attempt(lambda: self._bring_into_view(message_id))
         self.show_asked.emit(chat_id, message_id)
 
     def _bring_into_view(self, message_id: str) -> None:
@@ -85,23 +85,18 @@ class ChatListController(QObject):
         title, ok = QInputDialog.getText(
             self._list, "Rename", "Title of the chat", text=self._store.chat(chat_id).title
         )
-        if ok and self._guard(lambda: self._store.set_title(chat_id, title)):
+        if ok and self._attempt(lambda: self._store.set_title(chat_id, title)):
             self.refresh()
 
     def _pin(self, chat_id: str) -> None:
         pinned = self._store.chat(chat_id).pinned
-        if self._guard(lambda: self._store.set_pinned(chat_id, pinned=not pinned)):
+        if self._attempt(lambda: self._store.set_pinned(chat_id, pinned=not pinned)):
             self.refresh()
 
     def _undo_delete(self, chat_id: str) -> None:
-        if self._guard(lambda: self._store.restore_chat(chat_id)):
+        if self._attempt(lambda: self._store.restore_chat(chat_id)):
             self.refresh()
             self.show_asked.emit(chat_id, None)
 
-    def _guard(self, action: Callable[[], object]) -> bool:
-        try:
-            action()
-        except HearthError as error:
-            self.trouble.emit(error.sentence)
-            return False
-        return True
+    def _attempt(self, action: Callable[[], object]) -> bool:
+        return attempt(action, self.trouble.emit)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, Qt, QTimer
@@ -13,7 +11,6 @@ from PySide6.QtGui import (
     QCloseEvent,
 )
 from PySide6.QtWidgets import (
-    QFileDialog,
     QMainWindow,
     QSplitter,
 )
@@ -31,26 +28,27 @@ from hearth.app.updates import (
     ReplyStarted,
     ReplyText,
 )
-from hearth.engine.errors import HearthError
 from hearth.ui import actions, viewers
 from hearth.ui.branch import branch
 from hearth.ui.chat_list import ChatList
 from hearth.ui.chat_list_controller import ChatListController
 from hearth.ui.chat_view.model import shown
 from hearth.ui.conversation_pane import ConversationPane
+from hearth.ui.drafts import Drafts
+from hearth.ui.guard import attempt
 from hearth.ui.message_actions import MessageActions
 from hearth.ui.preferences import Preferences
+from hearth.ui.token_meter import TokenMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from hearth.app.chats.records import AttachmentPart
     from hearth.app.conversation import Conversations
     from hearth.app.settings import SettingsFile
     from hearth.app.updates import Update
     from hearth.ui.theme import Theme
-
-log = logging.getLogger(__name__)
 
 FRAME_MS = 33
 
@@ -72,9 +70,6 @@ class MainWindow(QMainWindow):
         self._conversations = conversations
         self._get_starter = get_starter
         self._chat_id: str | None = None
-        self._drafts: dict[str | None, tuple[str, list[tuple[AttachmentPart, bytes]]]] = {}
-        self._editing: str | None = None
-        self._before_edit: tuple[str, list[tuple[AttachmentPart, bytes]]] = ("", [])
         self._preferences = Preferences(settings_file, self)
         self._build()
         self._connect()
@@ -97,6 +92,8 @@ class MainWindow(QMainWindow):
         self._view, self._composer = self._pane.view, self._pane.composer
         self._banner, self._status = self._pane.banner, self._pane.status
         self._welcome = self._pane.welcome
+        self._drafts = Drafts(self._composer)
+        self._meter = TokenMeter(self._conversations, self)
         self._splitter = QSplitter()
         self._splitter.setHandleWidth(1)
         self._splitter.addWidget(self._list)
@@ -132,9 +129,12 @@ class MainWindow(QMainWindow):
         composer.send_asked.connect(self._send)
         composer.stop_asked.connect(self._stop)
         composer.notice.connect(self._banner.say)
-        composer.text_changed.connect(self._count)
+        composer.text_changed.connect(self._meter.count)
+        self._meter.counted.connect(self._show_count)
         composer.edit_last_asked.connect(self._messages.edit_last)
-        self._welcome.open_asked.connect(self._open_model_file)
+        self._welcome.open_asked.connect(
+            lambda: self._open_chosen(viewers.ask_for_model_file(self))
+        )
         self._welcome.starter_asked.connect(self._get_starter)
 
     def _handlers(self) -> dict[str, Callable[[], None]]:
@@ -151,8 +151,8 @@ class MainWindow(QMainWindow):
             "system_prompt": self._edit_system_prompt,
             "delete_chat": self._delete_chat,
             "quit": self._quit,
-            "open_model": self._open_model_file,
-            "open_model_folder": self._open_model_folder,
+            "open_model": lambda: self._open_chosen(viewers.ask_for_model_file(self)),
+            "open_model_folder": lambda: self._open_chosen(viewers.ask_for_model_folder(self)),
             "get_starter": self._get_starter,
             "zoom_in": lambda: self._preferences.zoom(25),
             "zoom_out": lambda: self._preferences.zoom(-25),
@@ -229,13 +229,11 @@ class MainWindow(QMainWindow):
 
     def _show_chat(self, chat_id: str | None, message_id: str | None = None) -> None:
         """Another chat, or a new one; the unsent text of each chat is kept."""
-        self._leave_editing()
-        self._drafts[self._chat_id] = self._composer.draft()
+        self._drafts.switch(self._chat_id, chat_id)
         self._chat_id = chat_id
         self._reload(jump=message_id is None)
         if message_id is not None:
             self._view.scroll_to(message_id)
-        self._composer.set_draft(*self._drafts.get(chat_id, ("", [])))
         self._chats.set_current(chat_id)
         self._composer.editor.setFocus()
         self._update_context()
@@ -259,10 +257,10 @@ class MainWindow(QMainWindow):
 
     def _send(self, text: str, attachments: list[tuple[AttachmentPart, bytes]]) -> None:
         """Save and ask. The composer is emptied only when everything is on the disk."""
-        if self._editing is not None:
-            message_id = self._editing
-            if self._guard(lambda: self._conversations.edit(message_id, text)):
-                self._leave_editing()
+        message_id = self._drafts.editing
+        if message_id is not None:
+            if self._attempt(lambda: self._conversations.edit(message_id, text)):
+                self._drafts.leave_editing()
                 self._view.follow()
                 self._frame()
             return
@@ -274,11 +272,10 @@ class MainWindow(QMainWindow):
             if self._chat_id is None:
                 self._chat_id = store.create_chat().id
                 self._chats.set_current(self._chat_id)
-                self._drafts.pop(None, None)
             parts = [part for part, _ in attachments]
             self._conversations.send(self._chat_id, text, parts)
 
-        if self._guard(send):
+        if self._attempt(send):
             self._composer.clear()
             self._view.follow()
             self._frame()
@@ -288,14 +285,9 @@ class MainWindow(QMainWindow):
         self._composer.set_draft(text, [])
         self._send(text, [])
 
-    def _guard(self, action: Callable[[], object]) -> bool:
+    def _attempt(self, action: Callable[[], object]) -> bool:
         """Run something that the machine may refuse; its sentence goes into the banner."""
-        try:
-            action()
-        except HearthError as error:
-            self._banner.say(error.sentence)
-            return False
-        return True
+        return attempt(action, self._banner.say)
 
     def _stop(self) -> None:
         running = self._running_message()
@@ -308,26 +300,15 @@ class MainWindow(QMainWindow):
         if self._running_message() is not None:
             self._stop()
         else:
-            self._leave_editing()
+            self._drafts.leave_editing()
 
     def _edit(self, message_id: str) -> None:
         """Put a message into the composer; sending makes a branch, Esc brings the draft back."""
-        if self._running_message() is not None:
-            return
-        self._leave_editing()
-        self._before_edit = self._composer.draft()
-        self._editing = message_id
-        message = self._conversations.store.message(message_id)
-        self._composer.set_draft(shown(message, []).text, [])
-        self._composer.set_meter("Editing: Enter makes a new branch, Esc leaves it")
-        self._composer.editor.setFocus()
-
-    def _leave_editing(self) -> None:
-        """What the user was writing before comes back."""
-        if self._editing is not None:
-            self._editing = None
-            self._composer.set_draft(*self._before_edit)
-            self._composer.set_meter("")
+        if self._running_message() is None:
+            message = self._conversations.store.message(message_id)
+            refused = self._drafts.edit(message_id, shown(message, []).text)
+            if refused is not None:
+                self._banner.say(refused)
 
     def _edit_system_prompt(self) -> None:
         store = self._conversations.store
@@ -338,42 +319,34 @@ class MainWindow(QMainWindow):
         chat = store.chat(self._chat_id)
         text = viewers.ask_for_system_prompt(chat.system_prompt, self)
         if text is not None:
-            self._guard(lambda: store.set_system_prompt(chat.id, text))
+            self._attempt(lambda: store.set_system_prompt(chat.id, text))
 
-    def _count(self, text: str) -> None:
-        """How long the draft is, and how much of the context would be used."""
-        if self._editing is not None:
-            return
-        count = self._conversations.count_tokens(text) if text else 0
+    def _show_count(self, count: int | None) -> None:
+        """How long the draft is, and whether the context has room for it."""
         model = self._conversations.model
-        if count is None or model is None or not text:
+        if self._drafts.editing is not None:
+            return
+        if not count or model is None:
             self._composer.set_meter("")
             return
-        used = self._conversations.context_used(self._chat_id) if self._chat_id else 0
-        left = model.context_length - used - count
-        words = f"{count:,} tokens"
-        if left < 0:
-            words += f" — {-left:,} more than the context has left"
-        self._composer.set_meter(words)
+        left = model.context_length - self._context_used() - count
+        over = f" — {-left:,} more than the context has left" if left < 0 else ""
+        self._composer.set_meter(f"{count:,} tokens{over}")
+
+    def _context_used(self) -> int:
+        return self._conversations.context_used(self._chat_id) if self._chat_id else 0
 
     def _update_context(self) -> None:
         model = self._conversations.model
         if model is None:
             return
-        used = self._conversations.context_used(self._chat_id) if self._chat_id else 0
-        self._status.show_context(used, model.context_length)
+        self._status.show_context(self._context_used(), model.context_length)
 
     # --------------------------------------------------------------------------------------- model
 
-    def _open_model_file(self) -> None:
-        name, _ = QFileDialog.getOpenFileName(self, "Open a model", "", "Models (*.gguf);;All (*)")
-        if name:
-            self.open_model(Path(name), remember=True)
-
-    def _open_model_folder(self) -> None:
-        name = QFileDialog.getExistingDirectory(self, "Open a model folder")
-        if name:
-            self.open_model(Path(name), remember=True)
+    def _open_chosen(self, path: Path | None) -> None:
+        if path is not None:
+            self.open_model(path, remember=True)
 
     def open_model(self, path: Path, *, remember: bool = False) -> None:
         if remember:
@@ -422,5 +395,6 @@ class MainWindow(QMainWindow):
         self._timer.stop()
         self._list.stop_timers()
         self._composer.stop_timers()
+        self._meter.stop()
         self._conversations.close()
         event.accept()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
-from hearth.engine.errors import HearthError
 from hearth.ui import clipboard, viewers
+from hearth.ui.guard import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ class MessageActions(QObject):
 
     def regenerate(self, message_id: str) -> None:
         """Another version of a reply, or an answer to a message without one."""
-        if self._guard(lambda: self._conversations.regenerate(message_id)):
+        if self._attempt(lambda: self._conversations.regenerate(message_id)):
             self._view.follow()
             self.changed.emit()
 
@@ -106,7 +106,7 @@ class MessageActions(QObject):
         versions = self._conversations.store.siblings(message_id)
         place = versions.index(message_id) + step
         if 0 <= place < len(versions):
-            self._guard(lambda: self._conversations.show_version(versions[place]))
+            self._attempt(lambda: self._conversations.show_version(versions[place]))
             self.changed.emit()
 
     def _show_prompt(self, message_id: str) -> None:
@@ -117,10 +117,5 @@ class MessageActions(QObject):
         if sentence is not None:
             self.trouble.emit(sentence)
 
-    def _guard(self, action: Callable[[], object]) -> bool:
-        try:
-            action()
-        except HearthError as error:
-            self.trouble.emit(error.sentence)
-            return False
-        return True
+    def _attempt(self, action: Callable[[], object]) -> bool:
+        return attempt(action, self.trouble.emit)

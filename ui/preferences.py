@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
-from hearth.engine.errors import HearthError
 from hearth.ui import theme
 from hearth.ui.dialogs import SettingsDialog
+from hearth.ui.guard import attempt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,10 +59,7 @@ class Preferences(QObject):
         self.save()
 
     def save(self) -> None:
-        try:
-            self._file.save()
-        except HearthError as error:
-            self.trouble.emit(error.sentence)
+        attempt(self._file.save, self.trouble.emit)
 
     def apply(self) -> None:
         """Colours and sizes of the settings, for the whole program."""

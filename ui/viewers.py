@@ -1,11 +1,12 @@
-"""Looking closer: the exact prompt of a reply, an answer as plain text, keys, links."""
+"""Small questions and closer looks: the exact prompt of a reply, plain text, keys, files, links."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QInputDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QFileDialog, QInputDialog, QMessageBox, QWidget
 
 from hearth.app import history
 from hearth.ui import actions
@@ -51,6 +52,16 @@ def ask_for_system_prompt(current: str, parent: QWidget) -> str | None:
     """The new text, or None when the user left it as it was."""
     text, ok = QInputDialog.getMultiLineText(parent, "System prompt", SYSTEM_PROMPT_HINT, current)
     return text if ok and text != current else None
+
+
+def ask_for_model_file(parent: QWidget) -> Path | None:
+    name, _ = QFileDialog.getOpenFileName(parent, "Open a model", "", "Models (*.gguf);;All (*)")
+    return Path(name) if name else None
+
+
+def ask_for_model_folder(parent: QWidget) -> Path | None:
+    name = QFileDialog.getExistingDirectory(parent, "Open a model folder")
+    return Path(name) if name else None
 
 
 def open_link(url: QUrl, parent: QWidget) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
 from hearth.app.chats.store import ChatStore
@@ -191,3 +192,34 @@ def test_themes_and_zoom(world: World, zoom: int) -> None:
         QApplication.processEvents()
         assert not world.window.grab().isNull()
     assert world.texts[0] == "Hi"
+
+
+def test_a_message_that_an_editor_would_change_is_not_edited(world: World) -> None:
+    chat_id = world.store.create_chat().id
+    world.conversations.send(chat_id, "from a terminal\r\nwith returns")
+    world.rest()
+    world.window._show_chat(chat_id)
+    world.window._composer.editor.insertPlainText("my draft")
+    world.window._messages.edit_last()
+    assert world.window._composer.editor.exact_text() == "my draft"
+    assert world.window._drafts.editing is None
+    assert "characters that it would change" in world.window._banner.text.text()
+
+
+def test_five_megabytes_are_counted_beside_the_window(world: World) -> None:
+    text = "All human beings are born free and equal. " * 120_000
+    world.window._composer.attach_text(text)
+    slowest = [0.0]
+    last = [time.monotonic()]
+
+    def tick() -> None:
+        now = time.monotonic()
+        slowest[0] = max(slowest[0], now - last[0])
+        last[0] = now
+
+    timer = QTimer(interval=5)
+    timer.timeout.connect(tick)
+    timer.start()
+    world.until(lambda: "more than the context has left" in world.window._composer._meter.text())
+    timer.stop()
+    assert slowest[0] < 2.0, "the window stood still for the whole count before"

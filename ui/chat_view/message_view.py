@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hearth.ui.chat_view.model import ShownMessage
     from hearth.ui.theme import Theme
 
+SHOWN_CHARS = 100_000  # of an own message: laying out megabytes takes many seconds
 BUBBLE_SHARE = 0.82  # of the column: own messages are narrower and stand to the right
 
 
@@ -47,13 +48,18 @@ class MessageView(QWidget):
         self._bottoms: list[int] = []  # of the panes that do not change any more
         self._chips = [self._chip(text) for text in message.chips]
         self._errors = [self._error(text) for text in message.errors]
+        hidden = len(message.text) - SHOWN_CHARS
+        if message.is_own and hidden > 0:
+            self._errors.append(
+                self._error(f"… and {hidden:,} more characters. Copy gives all of them.")
+            )
         self._bar = _ActionBar(message, theme, self)
         self._bar.asked.connect(lambda what: self.asked.emit(self.message.id, what))
         who = "You" if message.is_own else "Assistant"
         self.setAccessibleName(f"{who} said: {message.text[:200]}")
         if message.is_own:
             if message.text:
-                self._text_pane().add_plain(message.text)
+                self._text_pane().add_plain(message.text[:SHOWN_CHARS])
         else:
             self._append(message.text, final=not message.is_streaming)
 
@@ -222,18 +228,6 @@ class MessageView(QWidget):
         """The whole message: Markdown source as text, and HTML for rich editors."""
         html = None if self.message.is_own else parser().render(self.message.text)
         clipboard.copy(self.message.text, html=html)
-
-    @property
-    def num_text_chars(self) -> int:
-        """Characters in the text panes (tests)."""
-        return sum(
-            pane.document().characterCount() for pane in self._panes if isinstance(pane, TextPane)
-        )
-
-    def has_selection(self) -> bool:
-        return any(
-            isinstance(pane, TextPane) and pane.textCursor().hasSelection() for pane in self._panes
-        )
 
 
 class _ActionBar(QWidget):
