@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from hearth.ui.chat_view.model import usage_words
+from hearth.app.usage_words import usage_words
 
 if TYPE_CHECKING:
     from hearth.app.chats.records import Message
@@ -112,9 +112,8 @@ class StatusLine(QWidget):
         self._work.setText("  ·  ".join(words))
 
     def show_finished(self, message: Message) -> None:
-        self._work.setText(
-            "  ·  ".join(usage_words(message.usage)[:4]) if message.usage else "Ready"
-        )
+        words = usage_words(message.usage or {})[:4]  # drafts are said below the answer
+        self._work.setText("  ·  ".join(words) or "Ready")
 
 
 class Welcome(QWidget):

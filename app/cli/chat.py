@@ -30,6 +30,7 @@ from hearth.app.updates import (
     ReplyReading,
     ReplyText,
 )
+from hearth.app.usage_words import usage_words
 from hearth.engine.errors import HearthError, UserError
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ class Terminal:
         for part in message.parts:
             if isinstance(part, ErrorPart):
                 self._say(part.message)
-        self._say(_footer(usage))
+        if usage:
+            self._say(f"[{' · '.join(usage_words(usage))}]")
 
     # -------------------------------------------------------------------------------------- input
 
@@ -367,18 +369,3 @@ class Terminal:
         if not own:
             raise UserError("There is no message of yours to edit.")
         self._await(self._conversations.edit(own[-1].id, text))
-
-
-def _footer(usage: dict[str, float]) -> str:
-    """One line about what a reply cost."""
-    if not usage:
-        return ""
-    reused, restored = int(usage["reused_tokens"]), int(usage["restored_tokens"])
-    pieces = [
-        f"{int(usage['output_tokens'])} tokens",
-        f"first after {usage['time_to_first_token_s']:.2f} s",
-        f"read {int(usage['computed_tokens'])}, reused {reused}, restored {restored}",
-    ]
-    if usage["decode_s"] > 0:
-        pieces.insert(1, f"{(usage['output_tokens'] - 1) / usage['decode_s']:.0f} tok/s")
-    return "[" + " · ".join(pieces) + "]"

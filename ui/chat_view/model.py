@@ -13,9 +13,10 @@ from hearth.app.chats.records import (
     TextPart,
     UnreadablePart,
 )
+from hearth.app.usage_words import usage_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 STATE_WORDS = {
     Status.STOPPED: "stopped",
@@ -74,34 +75,10 @@ def shown(message: Message, versions: Sequence[str]) -> ShownMessage:
 def footer(message: Message) -> str:
     """One quiet line about a reply."""
     pieces = [STATE_WORDS[message.status]] if message.status in STATE_WORDS else []
-    if message.usage:
-        pieces += usage_words(message.usage)
+    pieces += usage_words(message.usage or {})
     if message.finish_reason in ("length", "context full"):
         pieces.append(f"ended: {message.finish_reason}")
     return "  ·  ".join(pieces)
-
-
-def usage_words(usage: Mapping[str, float]) -> list[str]:
-    """Speed, length and how the prompt came about, as short phrases."""
-    words = []
-    if usage["output_tokens"] > 1 and usage["decode_s"] > 0:
-        words.append(f"{(usage['output_tokens'] - 1) / usage['decode_s']:.0f} tok/s")
-    words.append(f"{usage['output_tokens']:.0f} tokens")
-    words.append(f"first after {usage['time_to_first_token_s']:.2f} s")
-    reads = [
-        f"{usage[key]:,.0f} {word}"
-        for key, word in (
-            ("computed_tokens", "read"),
-            ("reused_tokens", "reused"),
-            ("restored_tokens", "restored"),
-        )
-        if usage[key]
-    ]
-    words.append(" + ".join(reads))
-    if usage["drafted_tokens"]:
-        share = usage["accepted_tokens"] / usage["drafted_tokens"]
-        words.append(f"drafts {share:.0%} right")
-    return words
 
 
 def _size(num_bytes: int) -> str:
