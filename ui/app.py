@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, QtMsgType, Signal, qInstallMessageHandler
@@ -111,8 +112,6 @@ class Program:
         self._download.start()
 
     def _starter_arrived(self, path: object) -> None:
-        from pathlib import Path
-
         self._download = None
         assert isinstance(path, Path), "the download gives the file's path"
         self.window.open_model(path, remember=True)
@@ -131,6 +130,8 @@ def run(profile: Profile, *, safe_mode: bool = False) -> int:
     """Open the window and stay until it is closed; the exit code."""
     if not profile.claim():
         raised = profile.ask_to_raise()
+        where = "It is in front now." if raised else "Close it first, or use --temp-profile."
+        sys.stderr.write(f"Hearth is already running with this profile. {where}\n")
         return 0 if raised else 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     qInstallMessageHandler(_qt_message)
