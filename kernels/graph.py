@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hearth.kernels import jit
 
@@ -30,12 +30,6 @@ def backend() -> str:
 def float_bits(value: float) -> int:
     """A float as the integer that ``emit.Kernel.real`` reads back."""
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
-
-
-class Launch(Protocol):
-    """Something a graph can run: all of it on this thread, now."""
-
-    def run(self) -> None: ...
 
 
 class Thunk:

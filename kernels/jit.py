@@ -65,16 +65,6 @@ class Compiler:
         self._engine.finalize_object()
         return int(self._engine.get_function_address(name))
 
-    def assembly(self, module: Any) -> str:
-        """Optimised machine code of ``module`` as text, for looking at."""
-        llvm = self._llvm
-        parsed = llvm.parse_assembly(str(module))
-        passes = llvm.create_pass_builder(
-            self._machine, llvm.create_pipeline_tuning_options(speed_level=3)
-        )
-        passes.getModulePassManager().run(parsed, passes)
-        return str(self._machine.emit_assembly(parsed))
-
 
 _compiler: Compiler | None = None
 _compiler_lock = threading.Lock()

@@ -9,26 +9,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hearth.engine.errors import UserError
+from hearth.engine.weights import folder
 
 if TYPE_CHECKING:
     from hearth.engine.weights.model_files import ModelFiles
 
-HF_NAMES = {
-    "token_embd": "model.embed_tokens.weight",
-    "output_norm": "model.norm.weight",
-    "output": "lm_head.weight",
-}
-HF_LAYER_NAMES = {
-    "attn_norm": "input_layernorm.weight",
-    "ffn_norm": "post_attention_layernorm.weight",
-    "q": "self_attn.q_proj.weight",
-    "k": "self_attn.k_proj.weight",
-    "v": "self_attn.v_proj.weight",
-    "o": "self_attn.o_proj.weight",
-    "gate": "mlp.gate_proj.weight",
-    "up": "mlp.up_proj.weight",
-    "down": "mlp.down_proj.weight",
-}
+HF_NAMES = {ours: theirs for theirs, ours in folder.TOP_NAMES.items()}
+HF_LAYER_NAMES = {ours: theirs for theirs, ours in folder.LAYER_NAMES.items()}
 
 
 def hf_name(name: str) -> str:
