@@ -21,7 +21,7 @@ HF_LAYER_NAMES = {ours: theirs for theirs, ours in folder.LAYER_NAMES.items()}
 def hf_name(name: str) -> str:
     """transformers' name of a canonical tensor name."""
     if name in HF_NAMES:
-        return HF_NAMES[name]
+        return HF_NAMES[name] if name == "output" else f"model.{HF_NAMES[name]}"
     _, layer, part = name.split(".")
     return f"model.layers.{layer}.{HF_LAYER_NAMES[part]}"
 
