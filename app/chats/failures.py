@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hearth.engine.errors import HearthError, MachineError, UserError
@@ -52,6 +52,18 @@ def damaged(path: Path) -> DamagedError:
         f"The file {path} is damaged.",
         action="Restart Hearth: it keeps the file and recovers what can be read.",
     )
+
+
+def suspicion(path: Path) -> Path:
+    """A file whose presence says that damage was met in ``path``."""
+    return path.with_name(f"{path.name}.suspect")
+
+
+def suspect(path: Path) -> None:
+    """Make the next start repair ``path``, whatever a quick look at it says: SQLite's quick check
+    does not compare indexes with their tables."""
+    with suppress(OSError):
+        suspicion(path).touch(mode=0o600)
 
 
 def failing_disk(path: Path) -> MachineError:
@@ -116,8 +128,11 @@ def guard(path: Path) -> Iterator[None]:
         explained = explain_sqlite(error, path)
         if explained is None:
             raise
+        if isinstance(explained, DamagedError):
+            suspect(path)
         raise explained from error
     except UnicodeDecodeError as error:  # SQLite's own message quotes damaged bytes
+        suspect(path)
         raise damaged(path) from error
     except OSError as error:
         failure = explain_os(error, path)

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from hearth.app.chats import backup, migrations, reading, salvage
 from hearth.app.chats.ballast import Ballast
 from hearth.app.chats.database import Database
-from hearth.app.chats.failures import DamagedError, DiskFullError, guard, read_only
+from hearth.app.chats.failures import (
+    DamagedError,
+    DiskFullError,
+    guard,
+    read_only,
+    suspicion,
+)
 from hearth.app.chats.files import sync_folder
 from hearth.app.chats.schema import APPLICATION_ID
 from hearth.engine.errors import MachineError
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
     from hearth.app.chats.migrations import Step
 
 HEADER_BYTES = 100  # of an SQLite file
+THOROUGH_CHECK_BYTES = 32 << 20  # about 0.1 s; beyond that the quick check has to do
+STORED_TABLES = ("chats", "messages", "parts")  # what cannot be derived from anything else
 
 
 @dataclass(slots=True)
@@ -43,6 +51,8 @@ def open_database(path: Path, backups: Path, steps: Sequence[Step]) -> Opened:
     try:
         if _is_stub(path, backups):
             raise DamagedError(f"The file {path} has lost its content.")
+        if suspicion(path).exists():
+            raise DamagedError(f"Damage was met in the file {path}.")
         if path.exists() and path.stat().st_size > 0:
             newer = _inspect(path, steps)
             if newer is not None:
@@ -72,13 +82,15 @@ def _inspect(path: Path, steps: Sequence[Step]) -> Opened | None:
     connection = database.connection
     try:
         with guard(path):
-            _quick_check(connection, path)
+            _expect_ok(connection, "quick_check(1)", path)
             tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
             owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
             if tables and owner != APPLICATION_ID:
                 raise DamagedError(f"The file {path} was not written by this program.")
             if migrations.is_newer(connection, steps):
                 return _open_newer(database)
+            if tables:
+                _compare_indexes(connection, path)
     except BaseException:
         database.close()
         raise
@@ -101,9 +113,16 @@ def _open_to_write(path: Path, backups: Path, steps: Sequence[Step]) -> Opened:
     return Opened(database)
 
 
-def _quick_check(connection: sqlite3.Connection, path: Path) -> None:
-    """About 1 s for a gigabyte that the system has in memory."""
-    found: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+def _compare_indexes(connection: sqlite3.Connection, path: Path) -> None:
+    """The quick check (about 1 s for a gigabyte that the system has in memory) does not compare
+    indexes with their tables; for a file of ordinary size this does."""
+    if path.stat().st_size <= THOROUGH_CHECK_BYTES:
+        for table in STORED_TABLES:
+            _expect_ok(connection, f"integrity_check({table})", path)
+
+
+def _expect_ok(connection: sqlite3.Connection, check: str, path: Path) -> None:
+    found: str = connection.execute(f"PRAGMA {check}").fetchone()[0]
     if found != "ok":
         raise DamagedError(f"The file {path} is damaged: {found}.")
 
@@ -175,6 +194,7 @@ def _recover(path: Path, backups: Path, steps: Sequence[Step]) -> Opened:
         counts = _build(_recovering(path), sources, backups, steps)
         aside = salvage.set_aside(path, "damaged")
         _finish_recovery(path)
+        suspicion(path).unlink(missing_ok=True)
     opened = _open_to_write(path, backups, steps)
     opened.notices.append(_recovered_sentence(counts, aside))
     return opened

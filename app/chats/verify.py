@@ -5,28 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearth.app.chats import search
+from hearth.app.chats.failures import DamagedError
 from hearth.app.chats.parts import StoredPart, decode
 from hearth.app.chats.records import UnreadablePart
 from hearth.engine.errors import HearthError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearth.app.chats.blobs import Blobs
     from hearth.app.chats.database import Database
 
 
 def problems(database: Database, blobs: Blobs) -> list[str]:
     """One sentence per problem; empty when all is well."""
-    found = [
-        f"SQLite reports: {message}."
-        for (message,) in database.rows("PRAGMA integrity_check(20)")
-        if message != "ok"
+    checks: list[Callable[[], list[str]]] = [
+        lambda: _sqlite(database),
+        lambda: _references(database),
+        lambda: _parts(database),
+        blobs.problems,
     ]
-    found += _references(database)
-    found += _parts(database)
-    found += blobs.problems()
     if not database.read_only:
-        found += _index(database)
-    return found
+        checks.append(lambda: _index(database))
+    return [sentence for check in checks for sentence in _outcome(check)]
+
+
+def _outcome(check: Callable[[], list[str]]) -> list[str]:
+    """Damage that stops a check is what the check found."""
+    try:
+        return check()
+    except DamagedError as error:
+        return [error.sentence]
+
+
+def _sqlite(database: Database) -> list[str]:
+    rows = database.rows("PRAGMA integrity_check(20)")
+    return [f"SQLite reports: {message}." for (message,) in rows if message != "ok"]
 
 
 def _references(database: Database) -> list[str]:

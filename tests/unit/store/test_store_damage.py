@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import sqlite3
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hearth.app.chats import failures
 from hearth.app.chats.records import TextPart
 from hearth.app.chats.store import ChatStore
 
@@ -239,3 +241,40 @@ def test_a_recovery_that_was_cut_off_is_finished_or_begun_again(copy: Path) -> N
     assert "240 messages" in store.recovery.notices[0]
     assert not recovering.exists()
     store.close()
+
+
+@pytest.mark.parametrize("table", ["messages", "parts"])
+def test_an_index_that_disagrees_with_its_table_is_found_at_the_start(
+    copy: Path, table: str
+) -> None:
+    """SQLite's quick check says "ok" to this."""
+    path = copy / "chats.sqlite3"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        [(page, size)] = connection.execute(
+            "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema"
+            " WHERE type = 'index' AND tbl_name = ? ORDER BY rootpage LIMIT 1",
+            (table,),
+        ).fetchall() or [(0, 0)]
+    if page == 0:
+        pytest.skip(f"{table} has no index of its own")
+    data = bytearray(path.read_bytes())
+    middle = (page - 1) * size + size - 40  # cells grow from the end of a page
+    data[middle : middle + 8] = bytes(byte ^ 1 for byte in data[middle : middle + 8])
+    path.write_bytes(data)
+    store = ChatStore(copy)
+    assert _texts(store)
+    assert store.verify() == []
+    store.close()
+
+
+def test_damage_that_is_met_while_running_is_repaired_at_the_next_start(copy: Path) -> None:
+    path = copy / "chats.sqlite3"
+    before = path.read_bytes()
+    failures.suspect(path)
+    store = _assert_recovered(copy, before)
+    assert {text for texts in _texts(store).values() for text in texts} == _whole_texts()
+    assert not failures.suspicion(path).exists()
+    store.close()
+    again = ChatStore(copy)
+    assert again.recovery.notices == ()
+    again.close()
