@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := app engine kernels ui installers tests
 
-.PHONY: run test check setup dev format bench screenshots clean
+.PHONY: run test check setup dev format screenshots clean
 
 run: setup            ## install, fetch the starter model, open the window (or a terminal chat)
 	@$(BIN)/hearth models pull starter --if-missing || true

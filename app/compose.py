@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from hearth.engine.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import argparse
+    from collections.abc import Callable
     from pathlib import Path
 
     from hearth.app.profile import Paths
     from hearth.app.settings import Settings
+    from hearth.engine.bench.output import Reporter
     from hearth.engine.protocol import EnginePort
 
 
@@ -83,16 +85,37 @@ def inspect_model(path: Path) -> ModelFacts:
     )
 
 
-def run_bench(arguments: Sequence[str]) -> int:
+def add_bench_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from hearth.engine import bench
 
-    return bench.main(arguments)
+    bench.add_commands(commands)
 
 
-def run_check(arguments: Sequence[str]) -> int:
+def add_check_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from hearth.engine import check
 
-    return check.main(arguments)
+    check.add_commands(commands)
+
+
+def start_report(options: argparse.Namespace, model: Path | None) -> Reporter:
+    """A reporter that has said what is measured, where, when and by which command."""
+    from hearth.engine.bench.output import Reporter
+
+    report = Reporter(as_json=options.json)
+    report.machine(options.arguments, model)
+    return report
+
+
+def run_bench(options: argparse.Namespace, report: Reporter) -> int:
+    from hearth.engine import bench
+
+    return bench.run(options, report)
+
+
+def run_check(options: argparse.Namespace, report: Reporter) -> int:
+    from hearth.engine import check
+
+    return check.run(options, report)
 
 
 def kernel_backend() -> str:

@@ -1,4 +1,4 @@
-"""``hearth bench ui``: how long the window's work takes, in milliseconds, as JSON lines.
+"""``hearth bench ui``: how long the window's work takes, in milliseconds.
 
 A flush is what one frame of a streaming answer costs: text appended, blocks committed, layout and
 painting. Runs on whatever platform Qt is given (offscreen without a display).
@@ -6,7 +6,6 @@ painting. Runs on whatever platform Qt is given (offscreen without a display).
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
@@ -14,9 +13,9 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from PySide6.QtWidgets import QApplication
+
+    from hearth.engine.bench.output import Reporter
 
 ANSWER_CHARS, STEP_CHARS, NUM_MESSAGES, REPEATS = 24 << 10, 16, 1000, 5
 WIDTH, HEIGHT = 1000, 800
@@ -37,8 +36,8 @@ def value(n: int) -> int:
 """
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print one JSON line a measurement; 0 always (the figures are judged by the reader)."""
+def run(report: Reporter) -> None:
+    """One record a measurement; the figures are judged by the reader."""
     if sys.platform.startswith("linux") and not os.environ.get("DISPLAY"):
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     from PySide6.QtWidgets import QApplication
@@ -48,9 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     app = QApplication.instance() or QApplication(["hearth-bench"])
     assert isinstance(app, QApplication), "there is one application"
     theme.apply(app, theme.choose("light", 100))
-    for record in (stream_answer(app), open_chat(app)):
-        sys.stdout.write(json.dumps(record) + "\n")
-    return 0
+    report.record("flush", stream_answer(app))
+    report.record("open chat", open_chat(app))
 
 
 def answer() -> str:
@@ -59,7 +57,7 @@ def answer() -> str:
     return "".join(_SECTION.format(n=n) for n in range(count))[:ANSWER_CHARS]
 
 
-def stream_answer(app: QApplication) -> dict[str, object]:
+def stream_answer(app: QApplication) -> dict[str, int | float]:
     """Times of every flush while the answer arrives in steps of 16 characters."""
     from hearth.ui import theme
     from hearth.ui.chat_view.model import ShownMessage
@@ -79,7 +77,6 @@ def stream_answer(app: QApplication) -> dict[str, object]:
         times.append((time.perf_counter() - begun) * 1e3)
     view.close()
     return {
-        "record": "flush",
         "answer_chars": len(text),
         "flushes": len(times),
         "p50_ms": round(statistics.median(times), 3),
@@ -88,7 +85,7 @@ def stream_answer(app: QApplication) -> dict[str, object]:
     }
 
 
-def open_chat(app: QApplication) -> dict[str, object]:
+def open_chat(app: QApplication) -> dict[str, int | float]:
     """Best and median time until a chat of 1,000 messages is shown."""
     from hearth.ui import theme
     from hearth.ui.chat_view.model import ShownMessage
@@ -111,7 +108,6 @@ def open_chat(app: QApplication) -> dict[str, object]:
         times.append((time.perf_counter() - begun) * 1e3)
         view.close()
     return {
-        "record": "open chat",
         "messages": NUM_MESSAGES,
         "best_ms": round(min(times), 1),
         "median_ms": round(statistics.median(times), 1),

@@ -45,10 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """The whole program; returns the exit code."""
     parser = build_parser()
-    options, rest = parser.parse_known_args(arguments)
-    if rest and not getattr(options, "takes_rest", False):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    options.rest = rest
+    options = parser.parse_args(arguments)
+    options.arguments = list(arguments)
     try:
         return _run(options)
     except HearthError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 Value = str | int | float | bool | None
 
@@ -30,7 +31,7 @@ class Reporter:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    def machine(self, command: Sequence[str]) -> None:
+    def machine(self, command: Sequence[str], model: Path | None = None) -> None:
         """The first record of every run: what was measured where, when and by which command."""
         self.record(
             "machine",
@@ -41,6 +42,7 @@ class Reporter:
                 "system": platform.platform(),
                 "python": platform.python_version(),
                 "command": "hearth " + " ".join(command),
+                **({"model": model.name} if model is not None else {}),
             },
         )
 

@@ -1,46 +1,44 @@
-"""What ``hearth check exactness`` and ``oracle`` run: promises, shown on this machine."""
+"""The engine's promises, shown on this machine: exactness, and agreement with an oracle."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
-__all__ = ["main", "parser"]
+    from hearth.engine.bench.output import Reporter
+
+__all__ = ["add_commands", "run"]
 
 
-def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(prog="hearth check", description=__doc__)
-    commands = root.add_subparsers(dest="what", required=True)
-    exactness = _command(commands, "exactness")
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The engine's checks as subcommands of ``hearth check``; ``run`` runs what was chosen."""
+    exactness = _command(
+        commands, "exactness", "the same tokens drafted or not, alone or in a batch, resumed or not"
+    )
     exactness.add_argument("--prompts", type=int, default=56)
     exactness.add_argument("--tokens", type=int, default=48, help="reply tokens per prompt")
     exactness.add_argument("--threads", type=int, default=None)
-    oracle = _command(commands, "oracle")
+    oracle = _command(commands, "oracle", "logits and greedy tokens against transformers (float32)")
     oracle.add_argument("--prompts", type=int, default=10)
     oracle.add_argument("--tokens", type=int, default=200, help="greedy tokens per prompt")
-    return root
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(name)
-    command.add_argument("--model", type=Path, required=True, help="a GGUF file or a model folder")
+    command = commands.add_parser(name, help=text)
+    command.add_argument("--model", help="name or path; default: the starter")
     command.add_argument("--json", action="store_true", help="one JSON object a line")
     return command
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run one check; 0 when the promise held, 1 when it did not."""
-    from hearth.engine.bench.output import Reporter
+def run(options: argparse.Namespace, report: Reporter) -> int:
+    """Check ``options.what`` on the file or folder ``options.model`` (a ``Path``).
 
-    options = parser().parse_args(arguments)
-    report = Reporter(as_json=options.json)
-    report.machine(["check", *arguments])
+    Returns 0 when the promise held, 1 when it did not.
+    """
     if options.what == "exactness":
         from hearth.engine.check.exactness import Plan, check_exactness
 

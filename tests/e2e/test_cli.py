@@ -101,6 +101,42 @@ def test_without_a_display_the_terminal_takes_over(home: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("bench", ("decode", "prefill", "resume", "ui")), ("check", ("exactness", "oracle", "store"))],
+)
+def test_help_lists_every_measurement(home: Path, command: str, names: tuple[str, ...]) -> None:
+    text = hearth(home, command, "--help").stdout
+    assert [name for name in names if f"\n    {name} " not in text] == []
+    for name in names:
+        done = hearth(home, command, name, "--help")
+        assert (done.returncode, done.stdout.split()[:4]) == (
+            0,
+            ["usage:", "hearth", command, name],
+        )
+
+
+@pytest.mark.parametrize("words", [("bench", "ui"), ("bench", "decode"), ("check", "store")])
+def test_a_mistyped_option_is_refused(home: Path, words: tuple[str, str]) -> None:
+    done = hearth(home, *words, "--jsno")
+    assert done.returncode == 2
+    assert "--jsno" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_measurement_without_a_model_says_what_to_do(home: Path) -> None:
+    done = hearth(home, "bench", "decode")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "hearth models pull starter" in done.stderr
+
+
+def test_every_figure_says_machine_date_and_command(home: Path) -> None:
+    machine, *figures = lines(hearth(home, "bench", "ui", "--json").stdout)
+    assert machine["command"] == "hearth bench ui --json"
+    assert machine["date"]
+    assert [figure["record"] for figure in figures] == ["flush", "open chat"]
+
+
 def test_check_store_answers_in_json(home: Path) -> None:
     done = hearth(home, "check", "store", "--json")
     assert done.returncode == 0, done.stderr
