@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "qwen3_5")
+FULL, LINEAR = "full_attention", "linear_attention"  # kinds of layers, by config.json's names
 ROPE_SCALINGS = ("linear", "llama3", "yarn")
 # Far beyond any published model; they keep a hostile file from asking for endless work.
 MAX_SIZE = 1 << 20
@@ -43,9 +44,47 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """Sizes of Gated DeltaNet layers; config.json's ``linear_…`` keys without that prefix.
+
+    ``is_tiled``: value head j belongs to key head j % num_key_heads (GGUF's order) instead of
+    j // (num_value_heads / num_key_heads). ValueError: see ``ModelConfig``.
+    """
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel_dim: int
+    is_tiled: bool = False
+
+    def __post_init__(self) -> None:
+        heads = (self.num_key_heads, self.num_value_heads)
+        dims = (self.key_head_dim, self.value_head_dim)
+        _require(all(0 < size <= MAX_SIZE for size in heads + dims), "linear sizes are sensible")
+        _require(heads[1] % heads[0] == 0, "value heads share key heads evenly")
+        _require(all(dim % 16 == 0 for dim in dims), "linear head sizes are multiples of 16")
+        _require(self.conv_dim <= MAX_SIZE, "linear heads are of a sensible size")
+        _require(1 < self.conv_kernel_dim <= 16, "the convolution is of a sensible length")
+
+    @property
+    def key_size(self) -> int:
+        return self.num_key_heads * self.key_head_dim
+
+    @property
+    def value_size(self) -> int:
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def conv_dim(self) -> int:
+        """Channels of the convolution: q, k and v."""
+        return 2 * self.key_size + self.value_size
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Names and meanings are those of config.json. All layers are of one kind here; a family that
-    mixes kinds adds config.json's ``layer_types``.
+    """Names and meanings are those of config.json. ``layer_types`` is empty when all layers are
+    full attention; ``linear`` belongs to the others.
 
     Raises ValueError with the reason when values are impossible (they come from files).
     """
@@ -63,6 +102,11 @@ class ModelConfig:
     rope_theta: float
     rope_scaling: RopeScaling | None = None
     tie_word_embeddings: bool = False
+    layer_types: tuple[str, ...] = ()
+    linear: LinearAttention | None = None
+    rotary_dim: int | None = None  # of a head's first dimensions; None: all of them
+    mrope_section: tuple[int, int, int] | None = None  # frequencies by time, height and width
+    num_mtp_layers: int = 0
 
     def __post_init__(self) -> None:
         _require(self.architecture in ARCHITECTURES, "the architecture is known")
@@ -78,6 +122,18 @@ class ModelConfig:
         _require(self.head_dim % 2 == 0, "rotary pairs need an even head size")
         _require(0.0 < self.rms_norm_eps < 1.0, "rms_norm_eps is a small number")
         _require(1.0 < self.rope_theta < math.inf, "rope_theta is above 1")
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        kinds = self.layer_types
+        _require(len(kinds) in (0, self.num_hidden_layers), "every layer has a kind")
+        _require(set(kinds) <= {FULL, LINEAR}, "layers are of known kinds")
+        _require((LINEAR in kinds) == (self.linear is not None), "linear layers have sizes")
+        turned = self.rope_dim
+        _require(turned % 2 == 0 and 0 < turned <= self.head_dim, "rotary pairs fit in a head")
+        section = self.mrope_section or (turned // 2, 0, 0)
+        _require(min(section) >= 0 and sum(section) == turned // 2, "mrope covers all frequencies")
+        _require(0 <= self.num_mtp_layers <= 1, "there is at most one MTP layer")
 
     @property
     def attention_bias(self) -> bool:
@@ -87,7 +143,37 @@ class ModelConfig:
     @property
     def qk_norm(self) -> bool:
         """Whether q and k heads are normalised before the rotary embedding."""
-        return self.architecture == "qwen3"
+        return self.architecture in ("qwen3", "qwen3_5")
+
+    @property
+    def attn_output_gate(self) -> bool:
+        """Whether q_proj gives a gate behind each head's query."""
+        return self.architecture == "qwen3_5"
+
+    @property
+    def zero_centred_norms(self) -> bool:
+        """Whether published norm weights are w of (1 + w); GDN's own norm is not. GGUF files hold
+        1 + w already."""
+        return self.architecture == "qwen3_5"
+
+    @property
+    def rope_dim(self) -> int:
+        """How many of a head's dimensions are rotated."""
+        return self.rotary_dim or self.head_dim
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of every layer."""
+        return self.layer_types or (FULL,) * self.num_hidden_layers
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers with keys and values, the MTP module's included."""
+        return self.kinds.count(FULL) + self.num_mtp_layers
+
+    @property
+    def num_linear_layers(self) -> int:
+        return self.kinds.count(LINEAR)
 
     @property
     def q_size(self) -> int:

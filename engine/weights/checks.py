@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hearth.engine.errors import UserError
-from hearth.engine.model.config import ARCHITECTURES
+from hearth.engine.model.config import ARCHITECTURES, LINEAR
 from hearth.engine.weights.files import damaged, shown
 
 if TYPE_CHECKING:
@@ -49,24 +49,22 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
     if not config.tie_word_embeddings:
         shapes["output"] = (config.vocab_size, hidden)
-    of_layer = _layer_shapes(config)
-    for layer in range(config.num_hidden_layers):
+    for layer, kind in enumerate(config.kinds):
+        mixer = _linear_shapes(config) if kind == LINEAR else _attention_shapes(config)
+        of_layer = mixer | _mlp_shapes(config)
         shapes |= {f"layers.{layer}.{name}": shape for name, shape in of_layer.items()}
-    return shapes
+    return shapes | _mtp_shapes(config)
 
 
-def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    hidden, ffn = config.hidden_size, config.intermediate_size
+def _attention_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    hidden = config.hidden_size
+    q_rows = config.q_size * (2 if config.attn_output_gate else 1)
     shapes: dict[str, tuple[int, ...]] = {
         "attn_norm": (hidden,),
-        "q": (config.q_size, hidden),
+        "q": (q_rows, hidden),
         "k": (config.kv_size, hidden),
         "v": (config.kv_size, hidden),
         "o": (hidden, config.q_size),
-        "ffn_norm": (hidden,),
-        "gate": (ffn, hidden),
-        "up": (ffn, hidden),
-        "down": (hidden, ffn),
     }
     if config.attention_bias:
         sizes = {"q": config.q_size, "k": config.kv_size, "v": config.kv_size}
@@ -74,6 +72,45 @@ def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     if config.qk_norm:
         shapes |= {f"{name}_norm": (config.head_dim,) for name in ("q", "k")}
     return shapes
+
+
+def _linear_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Gated DeltaNet; ``decay`` is -exp(A_log)."""
+    linear, hidden = config.linear, config.hidden_size
+    assert linear is not None, "only configurations with linear layers get here"
+    return {
+        "attn_norm": (hidden,),
+        "in_qkv": (linear.conv_dim, hidden),
+        "in_z": (linear.value_size, hidden),
+        "in_b": (linear.num_value_heads, hidden),
+        "in_a": (linear.num_value_heads, hidden),
+        "conv": (linear.conv_dim, linear.conv_kernel_dim),
+        "decay": (linear.num_value_heads,),
+        "dt_bias": (linear.num_value_heads,),
+        "gdn_norm": (linear.value_head_dim,),
+        "out": (hidden, linear.value_size),
+    }
+
+
+def _mlp_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    hidden, ffn = config.hidden_size, config.intermediate_size
+    return {
+        "ffn_norm": (hidden,),
+        "gate": (ffn, hidden),
+        "up": (ffn, hidden),
+        "down": (hidden, ffn),
+    }
+
+
+def _mtp_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The MTP module: a projection, norms and one layer of full attention."""
+    if not config.num_mtp_layers:
+        return {}
+    hidden = config.hidden_size
+    of_layer = _attention_shapes(config) | _mlp_shapes(config)
+    norms = {f"mtp.{name}": (hidden,) for name in ("embedding_norm", "hidden_norm", "norm")}
+    layer = {f"mtp.layers.0.{name}": shape for name, shape in of_layer.items()}
+    return {"mtp.fc": (hidden, 2 * hidden)} | norms | layer
 
 
 def check_tensors(files: ModelFiles) -> None:
@@ -105,7 +142,7 @@ def _check_rope_divisors(files: ModelFiles) -> None:
     divisors = files.tensors.get("rope_freqs")
     if divisors is None:
         return
-    if divisors.shape != (files.config.head_dim // 2,):
+    if divisors.shape != (files.config.rope_dim // 2,):
         raise damaged(files.path, "its rotary factors do not fit its heads")
     values = divisors.values()
     if not bool((torch.isfinite(values) & (values > 0.0)).all()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from hearth.engine.errors import UserError
 from hearth.engine.text.data import FolderText
 from hearth.engine.weights.checks import unknown_tensor
+from hearth.engine.weights.entries import TensorEntry, Transform, WeightEntry
 from hearth.engine.weights.files import damaged, shown, unreadable
 from hearth.engine.weights.folder_config import read_config, refuse_quantised
 from hearth.engine.weights.json_files import read_json, read_text
-from hearth.engine.weights.model_files import ModelFiles, TensorEntry, fingerprint_of
+from hearth.engine.weights.model_files import ModelFiles, fingerprint_of
 from hearth.engine.weights.safetensors_file import SafeTensor, open_safetensors
 
 if TYPE_CHECKING:
@@ -40,15 +42,35 @@ LAYER_NAMES = {
     "mlp.gate_proj.weight": "gate",
     "mlp.up_proj.weight": "up",
     "mlp.down_proj.weight": "down",
+    "linear_attn.in_proj_qkv.weight": "in_qkv",
+    "linear_attn.in_proj_z.weight": "in_z",
+    "linear_attn.in_proj_b.weight": "in_b",
+    "linear_attn.in_proj_a.weight": "in_a",
+    "linear_attn.conv1d.weight": "conv",
+    "linear_attn.A_log": "decay",
+    "linear_attn.dt_bias": "dt_bias",
+    "linear_attn.norm.weight": "gdn_norm",
+    "linear_attn.out_proj.weight": "out",
 }
+MTP_NAMES = {
+    "fc.weight": "fc",
+    "pre_fc_norm_embedding.weight": "embedding_norm",
+    "pre_fc_norm_hidden.weight": "hidden_norm",
+    "norm.weight": "norm",
+}
+ZERO_CENTRED = (
+    "attn_norm", "ffn_norm", "q_norm", "k_norm", "output_norm", "embedding_norm", "hidden_norm",
+    "norm",
+)  # fmt: skip
 TOP_NAMES = {
     "embed_tokens.weight": "token_embd",
     "norm.weight": "output_norm",
     "lm_head.weight": "output",
 }
 PREFIX = re.compile(r"^(?:language_model\.)?(?:model\.)?(?:language_model\.)?")
-LAYER = re.compile(r"^layers\.(0|[1-9]\d{0,5})\.(.+)$")
-UNUSED_NAMES = ("rotary_emb.inv_freq", "attn.masked_bias")  # buffers that old exports stored
+LAYER = re.compile(r"^(mtp\.)?layers\.(0|[1-9]\d{0,5})\.(.+)$")
+# Buffers that old exports stored; the vision tower, which is not run yet.
+UNUSED_NAMES = ("rotary_emb.inv_freq", "attn.masked_bias", "visual.")
 
 
 def open_folder(path: Path) -> ModelFiles:
@@ -58,7 +80,7 @@ def open_folder(path: Path) -> ModelFiles:
     refuse_quantised(path, raw_config)
     config = read_config(path, raw_config)
     tensors = _tensors(path, config)
-    config = _with_padding(config, tensors)
+    config = _with_padding(_with_mtp(config, tensors), tensors)
     header = json.dumps(raw_config, sort_keys=True).encode()
     return ModelFiles(
         name=path.resolve().name,
@@ -93,8 +115,8 @@ def _refuse_other_folders(path: Path) -> None:
 # ----------------------------------------------------------------------------------------- tensors
 
 
-def _tensors(path: Path, config: ModelConfig) -> dict[str, TensorEntry]:
-    entries: dict[str, TensorEntry] = {}
+def _tensors(path: Path, config: ModelConfig) -> dict[str, WeightEntry]:
+    entries: dict[str, WeightEntry] = {}
     for shard in _shards(path):
         for tensor in open_safetensors(shard).values():
             name = _canonical(tensor.name)
@@ -104,11 +126,16 @@ def _tensors(path: Path, config: ModelConfig) -> dict[str, TensorEntry]:
             elif name in entries:
                 raise damaged(shard, f"tensor {shown(tensor.name)} occurs twice")
             elif name != "output" or not config.tie_word_embeddings:
-                entries[name] = _entry(shard, name, tensor)
+                entries[name] = _entry(shard, name, tensor, config)
     return entries
 
 
-def _with_padding(config: ModelConfig, tensors: dict[str, TensorEntry]) -> ModelConfig:
+def _with_mtp(config: ModelConfig, tensors: dict[str, WeightEntry]) -> ModelConfig:
+    """Exports may leave the MTP module out whatever their configuration says."""
+    return replace(config, num_mtp_layers=1 if "mtp.fc" in tensors else 0)
+
+
+def _with_padding(config: ModelConfig, tensors: dict[str, WeightEntry]) -> ModelConfig:
     """Exports may pad the embeddings to a round number of rows: those are the vocabulary."""
     embedding = tensors.get("token_embd")
     if embedding is None or embedding.shape[0] <= config.vocab_size:
@@ -116,14 +143,23 @@ def _with_padding(config: ModelConfig, tensors: dict[str, TensorEntry]) -> Model
     return replace(config, vocab_size=embedding.shape[0])
 
 
-def _entry(shard: Path, name: str, tensor: SafeTensor) -> TensorEntry:
+def _entry(shard: Path, name: str, tensor: SafeTensor, config: ModelConfig) -> TensorEntry:
     if tensor.ggml_type is None:
         raise UserError(
             f"{shown(shard.name)} stores {shown(tensor.name)} as {shown(tensor.dtype)}, which "
             "Hearth cannot read yet.",
             action="Choose a bf16 or a GGUF version of the model.",
         )
-    return TensorEntry(name, tensor.shape, tensor.ggml_type, tensor.raw())
+    inner = name.rsplit(".", 1)[-1]
+    shape = tensor.shape
+    if inner == "conv" and len(shape) == 3:  # [channels, 1, taps]
+        shape = (shape[0], math.prod(shape[1:]))
+    transform = None
+    if config.zero_centred_norms and inner in ZERO_CENTRED:
+        transform = Transform.PLUS_ONE
+    elif inner == "decay":
+        transform = Transform.MINUS_EXP
+    return TensorEntry(name, shape, tensor.ggml_type, tensor.raw(), transform=transform)
 
 
 def _shards(path: Path) -> list[Path]:
@@ -161,10 +197,13 @@ def _canonical(name: str) -> str | None:
     """The engine's name; exports differ in the prefix before ``layers``."""
     inner_name = PREFIX.sub("", name)
     match = LAYER.match(inner_name)
-    if match is None:
-        return TOP_NAMES.get(inner_name)
-    inner = LAYER_NAMES.get(match[2])
-    return f"layers.{int(match[1])}.{inner}" if inner else None
+    if match is not None:
+        inner = LAYER_NAMES.get(match[3])
+        return f"{match[1] or ''}layers.{int(match[2])}.{inner}" if inner else None
+    if inner_name.startswith("mtp."):
+        inner = MTP_NAMES.get(inner_name.removeprefix("mtp."))
+        return f"mtp.{inner}" if inner else None
+    return TOP_NAMES.get(inner_name)
 
 
 # -------------------------------------------------------------------------------------------- text

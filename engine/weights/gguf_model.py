@@ -11,10 +11,11 @@ from hearth.engine.errors import UserError
 from hearth.engine.model.config import ARCHITECTURES, ModelConfig, RopeScaling
 from hearth.engine.text.data import GgufText
 from hearth.engine.weights.checks import unknown_architecture, unknown_rope, unknown_tensor
+from hearth.engine.weights.entries import TensorEntry, WeightEntry
 from hearth.engine.weights.files import damaged, shown
 from hearth.engine.weights.gguf import GgufFile, GgufTensor, open_gguf
 from hearth.engine.weights.metadata import Metadata
-from hearth.engine.weights.model_files import ModelFiles, TensorEntry, fingerprint_of
+from hearth.engine.weights.model_files import ModelFiles, fingerprint_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,8 +139,8 @@ def _rope_scaling(metadata: Metadata, key: str) -> RopeScaling | None:
     )
 
 
-def _tensors(gguf: GgufFile, config: ModelConfig) -> dict[str, TensorEntry]:
-    entries: dict[str, TensorEntry] = {}
+def _tensors(gguf: GgufFile, config: ModelConfig) -> dict[str, WeightEntry]:
+    entries: dict[str, WeightEntry] = {}
     for tensor in gguf.tensors.values():
         name = _canonical(tensor.name)
         if name is not None:

@@ -9,45 +9,14 @@ from typing import TYPE_CHECKING
 
 from hearth.engine.errors import UserError
 from hearth.engine.weights.files import PICKLE_SUFFIXES, pickle_refused, shown, unreadable
-from hearth.kernels import ggml_blocks, packing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import torch
-
     from hearth.engine.model.config import ModelConfig
     from hearth.engine.text.data import TextData
-
-
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """A tensor under its canonical name.
-
-    ``raw`` is uint8 [rows, row bytes] in ggml type ``ggml_type`` (floats are types too), a view of
-    the mapped file. ``row_order`` int64 [rows]: the wanted order where the file has another.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    ggml_type: int
-    raw: torch.Tensor
-    row_order: torch.Tensor | None = None
-
-    @property
-    def num_bytes(self) -> int:
-        return self.raw.numel()
-
-    def packed(self) -> packing.PackedLinear:
-        return packing.pack_gguf(self.raw, self.ggml_type, self.row_order)
-
-    def values(self) -> torch.Tensor:
-        """float32 of ``shape``."""
-        values = ggml_blocks.dequantise(self.raw, self.ggml_type)
-        if self.row_order is not None:
-            values = values[self.row_order]
-        return values.reshape(self.shape)
+    from hearth.engine.weights.entries import WeightEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +26,7 @@ class ModelFiles:
     name: str
     path: Path
     config: ModelConfig
-    tensors: Mapping[str, TensorEntry]
+    tensors: Mapping[str, WeightEntry]
     text: TextData
     fingerprint: str
 
@@ -100,7 +69,7 @@ def _refuse_by_suffix(path: Path) -> None:
         )
 
 
-def fingerprint_of(header: bytes, tensors: Mapping[str, TensorEntry]) -> str:
+def fingerprint_of(header: bytes, tensors: Mapping[str, WeightEntry]) -> str:
     """Hash of the header and of samples of every tensor: the first and last 4 KiB.
 
     Reading gigabytes at every start is not wanted; two different published files differ in
@@ -108,8 +77,9 @@ def fingerprint_of(header: bytes, tensors: Mapping[str, TensorEntry]) -> str:
     """
     digest = hashlib.blake2b(header, digest_size=16)
     for name in sorted(tensors):
-        raw = tensors[name].raw.flatten()
-        digest.update(f"{name} {tensors[name].ggml_type} {raw.numel()}".encode())
-        for sample in (raw[:4096], raw[-4096:]):
-            digest.update(sample.numpy().tobytes())
+        for what, stored in tensors[name].parts():
+            raw = stored.flatten()
+            digest.update(f"{name} {what} {raw.numel()}".encode())
+            for sample in (raw[:4096], raw[-4096:]):
+                digest.update(sample.numpy().tobytes())
     return digest.hexdigest()
