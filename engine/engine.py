@@ -38,6 +38,7 @@ class EngineConfig:
 
     cache_folder: where prefixes are kept over a restart; None keeps nothing.
     max_logit_rows: rows of a pass that can be drawn from (anchors and drafts of all replies).
+    state_dtype: of recurrent states: float32, or float16, which rounds behind every token.
     """
 
     cache_folder: Path | None = None
@@ -46,6 +47,7 @@ class EngineConfig:
     max_requests: int = 8
     prefill_chunk: int = 256
     max_logit_rows: int = 128
+    state_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         assert self.max_requests * 16 <= self.max_logit_rows, "every reply may verify 16 rows"

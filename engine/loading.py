@@ -11,7 +11,7 @@ from hearth.engine.cache.disk import DiskTier, ModelKey
 from hearth.engine.cache.pages import PageArena
 from hearth.engine.cache.prefix import PrefixCache
 from hearth.engine.draft.depth import StepTimes
-from hearth.engine.model.decoder import NUMERIC_VERSION, Decoder, Limits, load_weights
+from hearth.engine.model.decoder import NUMERIC_VERSION, Decoder, Limits, RowRun, load_weights
 from hearth.engine.protocol import ModelInfo
 from hearth.engine.rows import Model
 from hearth.engine.text.prompt import load_text
@@ -46,7 +46,8 @@ def load_model(
     files = open_model(wanted.path)
     on_progress("Reading the tokenizer", 0, files.weight_bytes)
     text = load_text(files.text)
-    page_bytes = files.config.num_hidden_layers * Decoder.page_floats(files.config) * 4
+    num_layers = files.config.num_attention_layers
+    page_bytes = num_layers * Decoder.page_floats(files.config) * 4
     plan = budget.plan(
         page_bytes=page_bytes,
         max_context=files.config.max_position_embeddings,
@@ -56,14 +57,13 @@ def load_model(
     weights = load_weights(
         files, lambda done, total: on_progress("Loading weights", done, total), is_cancelled
     )
-    arena = PageArena(
-        plan.num_pages, files.config.num_hidden_layers, Decoder.page_floats(files.config)
-    )
+    arena = PageArena(plan.num_pages, num_layers, Decoder.page_floats(files.config))
     limits = Limits(
         max_rows=config.prefill_chunk + config.max_logit_rows,
         max_logit_rows=config.max_logit_rows,
         max_requests=config.max_requests,
         context_length=plan.context_length,
+        state_dtype=config.state_dtype,
     )
     decoder = Decoder(weights, limits, arena.pages)
     on_progress("Warming up", files.weight_bytes, files.weight_bytes)
@@ -72,7 +72,7 @@ def load_model(
     model = Model(
         decoder=decoder,
         arena=arena,
-        cache=PrefixCache(arena, disk=disk),
+        cache=PrefixCache(arena, disk=disk, requires_state=decoder.states is not None),
         text=text,
         times=times,
         context_length=plan.context_length,
@@ -84,26 +84,24 @@ def load_model(
 def measure_times(decoder: Decoder, arena: PageArena) -> StepTimes:
     """Compile every kernel by running it, and time passes by their number of rows.
 
-    Rows stand at position 0 of a page that nobody owns yet; what they write is overwritten later.
+    Rows stand in a page that nobody owns yet; what they write is overwritten later.
     """
     page = arena.allocate()
     assert page is not None, "a new arena has free pages"
-    inputs = decoder.inputs
-    inputs.page_table[0, 0] = page
+    decoder.inputs.page_table[0, 0] = page
     seconds = []
     for rows in TIMED_ROWS:
-        inputs.ids[:rows] = 0
-        inputs.positions[:rows] = 0
-        inputs.row_request[:rows] = 0
-        inputs.logit_rows[:rows] = 0
+        decoder.inputs.logit_rows[:rows] = 0
+        decoder.inputs.place(0, 0, 0, [0] * rows)
         seconds.append(min(_timed(decoder, rows) for _ in range(TIMED_REPEATS)))
     arena.release(page)
     return StepTimes(TIMED_ROWS, tuple(seconds))
 
 
 def _timed(decoder: Decoder, rows: int) -> float:
+    decoder.begin(0, None, 0)
     started = time.perf_counter()
-    decoder.forward(rows, rows)
+    decoder.forward(rows, rows, [RowRun(0, 0, rows, commits=False)])
     return time.perf_counter() - started
 
 
@@ -116,8 +114,9 @@ def _disk_tier(config: EngineConfig, files: ModelFiles, arena: PageArena) -> Dis
         arithmetic=f"{graph.backend()} {NUMERIC_VERSION}",
         cache_dtype="float32",
         page_floats=arena.page_bytes // 4,
-        num_layers=model.num_hidden_layers,
+        num_layers=model.num_attention_layers,
         head_dim=model.head_dim,
+        state=config.state_dtype if model.linear is not None else "",
         rope=f"{PAGE_TOKENS} {model.rope_theta} {model.rope_scaling}",
     )
     return DiskTier(config.cache_folder, key, capacity_bytes=config.cache_capacity_bytes)

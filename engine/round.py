@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hearth.engine.model.decoder import RowRun
+
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Consecutive positions of one request: ids from ``start`` on. ``num_logits`` of its last rows
-    need logits."""
+    need logits. ``commits``: its rows are part of the text for certain, none is a draft."""
 
     sequence: Sequence
     ids: tuple[int, ...]
     start: int
     num_logits: int
+    commits: bool
 
     def __post_init__(self) -> None:
         assert self.ids, "a segment has rows"
@@ -37,18 +40,17 @@ def run_round(decoder: Decoder, segments: Seq[Segment]) -> list[NDArray[np.float
     inputs = decoder.inputs
     row = logit_row = 0
     logit_rows: list[int] = []
+    runs: list[RowRun] = []
     for segment in segments:
-        stop = row + len(segment.ids)
-        inputs.ids[row:stop] = torch.tensor(segment.ids, dtype=torch.int32)
-        positions = torch.arange(segment.start, segment.start + len(segment.ids))
-        inputs.positions[row:stop] = positions.int()
-        inputs.row_request[row:stop] = segment.sequence.slot
+        slot, count = segment.sequence.slot, len(segment.ids)
+        inputs.place(row, slot, segment.start, segment.ids)
         pages = torch.tensor(segment.sequence.pages, dtype=torch.int32)
-        inputs.page_table[segment.sequence.slot, : len(pages)] = pages
-        logit_rows += range(stop - segment.num_logits, stop)
-        row = stop
+        inputs.page_table[slot, : len(pages)] = pages
+        runs.append(RowRun(slot, row, count, segment.commits))
+        row += count
+        logit_rows += range(row - segment.num_logits, row)
     inputs.logit_rows[: len(logit_rows)] = torch.tensor(logit_rows, dtype=torch.int32)
-    logits = decoder.forward(row, len(logit_rows)).numpy()
+    logits = decoder.forward(row, len(logit_rows), runs).numpy()
     result = []
     for segment in segments:
         result.append(logits[logit_row : logit_row + segment.num_logits])

@@ -55,7 +55,8 @@ class RowPlanner:
             sequence.plan_drafts(other_rows=len(replying) - 1)
             ids = (sequence.ids[-1], *sequence.drafts)
             if self._make_pages(sequence, sequence.num_computed + len(ids)):
-                segments.append(Segment(sequence, ids, sequence.num_computed, len(ids)))
+                start = sequence.num_computed
+                segments.append(Segment(sequence, ids, start, len(ids), commits=False))
         return segments
 
     def _reading(self, reading: list[Sequence], beside: list[Segment]) -> list[Segment]:
@@ -77,11 +78,12 @@ class RowPlanner:
     def _reading_segment(self, sequence: Sequence, num_rows: int) -> Segment | None:
         """The next ``num_rows`` ids at most; None when there is no page for them now."""
         start = sequence.num_computed
-        stop = min(start + num_rows, sequence.num_to_read)
+        stop = min(start + num_rows, sequence.next_stop)
         if not self._make_pages(sequence, stop):
             return None
         draws = stop == sequence.num_to_read and not sequence.has_reply
-        return Segment(sequence, tuple(sequence.ids[start:stop]), start, 1 if draws else 0)
+        ids = tuple(sequence.ids[start:stop])
+        return Segment(sequence, ids, start, 1 if draws else 0, commits=True)
 
     def _make_pages(self, sequence: Sequence, num_tokens: int) -> bool:
         """Pages for positions up to ``num_tokens``, the one being written owned alone; False when

@@ -19,6 +19,7 @@ from hearth.engine.protocol import (
 from hearth.engine.round import run_round
 from hearth.engine.rows import RowPlanner
 from hearth.engine.sequence import Sequence
+from hearth.engine.snapshots import EVERY_TOKENS, snapshot_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from hearth.engine.rows import Model
 
 SAVE_AFTER_TOKENS = 256  # a prompt this long is written to disk while the reply still runs
-KEEP_EVERY_TOKENS = 2048  # a long prompt that is cancelled can be continued from here
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,8 @@ class Scheduler:
         if not was_reading:
             sequence.num_computed += len(drawn)
         emitted = sequence.commit(drawn)
+        if not was_reading:
+            self._model.decoder.keep(sequence.slot, sequence.num_computed - segment.start)
         self._emit(Tokens(sequence.request.id, emitted.text, emitted.ids, emitted.drafted))
         if sequence.finish_reason is not None:
             self._retire(sequence)
@@ -171,17 +173,21 @@ class Scheduler:
             slot=self._free_slots.pop(),
             submitted=waiting.submitted,
             context_length=model.context_length,
+            stops=snapshot_points(prompt) if model.decoder.states is not None else (),
         )
         sequence.timing.started = time.perf_counter()
-        if request.use_cache:
-            sequence.prefix = self._take_prefix(sequence)
+        sequence.prefix = self._take_prefix(sequence)
         self._announce(sequence, with_ids=True)
         return sequence
 
-    def _take_prefix(self, sequence: Sequence) -> Prefix:
-        prefix = self._model.cache.lookup(sequence.ids)
-        sequence.pages = list(prefix.pages)
-        sequence.num_computed = prefix.num_tokens
+    def _take_prefix(self, sequence: Sequence) -> Prefix | None:
+        """Go on from what is known of the sequence's ids, or from the beginning."""
+        prefix = self._model.cache.lookup(sequence.ids) if sequence.request.use_cache else None
+        if prefix is not None:
+            sequence.pages = list(prefix.pages)
+            sequence.num_computed = prefix.num_tokens
+        state = prefix.state if prefix is not None else None
+        self._model.decoder.begin(sequence.slot, state, sequence.num_computed)
         return prefix
 
     def _announce(self, sequence: Sequence, *, with_ids: bool = False) -> None:
@@ -220,8 +226,7 @@ class Scheduler:
         if not self._paused or (self._active and not self._has_freed):
             return
         sequence = self._paused.popleft()
-        if sequence.request.use_cache:
-            self._take_prefix(sequence)
+        self._take_prefix(sequence)
         self._active.append(sequence)
         self._has_freed = False
 
@@ -231,15 +236,16 @@ class Scheduler:
         if not sequence.has_reply:
             self._announce(sequence)
         before = sequence.num_computed - num_tokens
-        crossed = before // KEEP_EVERY_TOKENS != sequence.num_computed // KEEP_EVERY_TOKENS
-        if crossed and sequence.is_reading:
+        crossed = before // EVERY_TOKENS != sequence.num_computed // EVERY_TOKENS
+        if sequence.is_reading and (crossed or sequence.num_computed in sequence.stops):
             self._keep(sequence)
 
     def _keep(self, sequence: Sequence) -> None:
         """Leave what is computed so far in the prefix cache."""
         if sequence.request.use_cache and sequence.num_computed:
             ids = sequence.ids[: sequence.num_computed]
-            self._model.cache.insert(ids, sequence.pages)
+            state = self._model.decoder.snapshot(sequence.slot, sequence.num_computed)
+            self._model.cache.insert(ids, sequence.pages, state)
             has_ended = sequence.finish_reason is not None
             if has_ended or sequence.num_unkept >= SAVE_AFTER_TOKENS:
                 self.wants_save = True

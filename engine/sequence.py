@@ -57,6 +57,7 @@ class Sequence:
         slot: int,
         submitted: float,
         context_length: int,
+        stops: tuple[int, ...] = (),
     ) -> None:
         self.request = request
         self.slot = slot
@@ -64,6 +65,7 @@ class Sequence:
         self.num_prompt = len(prompt.ids)
         self.num_computed = 0
         self.num_unkept = 0  # read since the cache last took them
+        self.stops = stops  # where reading pauses, so that the state there can be kept
         self.pages: list[PageId] = []
         self.timing = Timing(submitted)
         self.prefix: Prefix | None = None
@@ -98,6 +100,12 @@ class Sequence:
     def num_to_read(self) -> int:
         """How many ids have to be computed before the next one is drawn."""
         return len(self.ids) - 1 if self.has_reply else self.num_prompt
+
+    @property
+    def next_stop(self) -> int:
+        """How far the next pass may read."""
+        before = [stop for stop in self.stops if self.num_computed < stop < self.num_to_read]
+        return before[0] if before else self.num_to_read
 
     @property
     def is_reading(self) -> bool:

@@ -34,8 +34,8 @@ def paged_attention(
 ) -> None:
     """out [M, Hq * D]: row m attends to positions 0..positions[m] of its request, inclusive.
 
-    q [M, Hq * D] may be a column slice; pages [num_pages, L, page_floats]; float32. Rows of padding
-    (negative request) become zero.
+    q [M, Hq * query step] may be a column slice; pages [num_pages, L, page_floats]; float32. Rows
+    of padding (negative request) become zero.
     """
     if backend() == "reference":
         submit(Thunk(lambda: _reference(q, places, pages, layer, scale, out, shape)))
@@ -60,6 +60,7 @@ def paged_attention(
         q.shape[0],
         shape.num_heads // shape.num_kv_heads,
         shape.num_kv_heads,
+        shape.query_step,
     )
     tensors = (q, places.positions, places.row_request, places.page_table, pages, out)
     submit(KernelLaunch(address, arguments, q.shape[0] * shape.num_heads, tensors))
@@ -86,7 +87,8 @@ def _reference(
         views = [page_views(pages[int(page), layer], shape) for page in ids]
         keys = torch.cat([key for key, _ in views], dim=2)[:, :, :count]
         values = torch.cat([value for _, value in views], dim=1)[:, :count]
-        heads = q[row].view(shape.num_kv_heads, -1, shape.head_dim)
+        queries = q[row].view(shape.num_heads, shape.query_step)[:, : shape.head_dim]
+        heads = queries.reshape(shape.num_kv_heads, -1, shape.head_dim)
         weights = torch.softmax(heads @ keys * scale, dim=-1)
         out[row] = (weights @ values).flatten()
 
@@ -105,7 +107,8 @@ def _emit(name: str, head_dim: int) -> ir.Module:
     row, head = b.srem(kernel.chunk, num_rows), b.sdiv(kernel.chunk, num_rows)
     kv_head = b.sdiv(head, group)
     column = b.mul(head, i64(head_dim))
-    q = kernel.at(kernel.pointer(0, F32), b.add(b.mul(row, kernel.integer(7)), column))
+    query = b.mul(head, kernel.integer(14))
+    q = kernel.at(kernel.pointer(0, F32), b.add(b.mul(row, kernel.integer(7)), query))
     out = kernel.at(kernel.pointer(5, F32), b.add(b.mul(row, kernel.integer(8)), column))
     request = b.sext(kernel.load(kernel.pointer(2, I32), row), I64)
     position = b.sext(kernel.load(kernel.pointer(1, I32), row), I64)

@@ -171,7 +171,64 @@ class Kernel:
         bits = b.shl(b.add(b.fptosi(n, integers), const(integers, 127)), const(integers, 23))
         return b.fmul(y, b.bitcast(bits, kind))
 
+    def log(self, x: ir.Value) -> ir.Value:
+        """Natural logarithm of a positive, normal float32 scalar to about 1 ulp.
 
+        Mantissa and exponent apart, then the polynomial of Cephes' logf (Moshier, 1984).
+        """
+        b = self.b
+        bits = b.bitcast(x, I32)
+        exponent = b.sub(b.and_(b.lshr(bits, i32(23)), i32(255)), i32(126))
+        mantissa = b.bitcast(b.or_(b.and_(bits, i32(0x7FFFFF)), i32(126 << 23)), F32)
+        is_low = b.fcmp_ordered("<", mantissa, const(F32, 0.707106781186547524))
+        exponent = b.select(is_low, b.sub(exponent, i32(1)), exponent)
+        doubled = b.select(is_low, b.fadd(mantissa, mantissa), mantissa)
+        m = b.fsub(doubled, const(F32, 1.0))
+        y = const(F32, 7.0376836292e-2)
+        for coefficient in _LOG_COEFFICIENTS:
+            y = self.fma(y, m, const(F32, coefficient))
+        square, e = b.fmul(m, m), b.sitofp(exponent, F32)
+        y = b.fmul(b.fmul(y, m), square)
+        y = self.fma(e, const(F32, -2.12194440e-4), y)
+        y = self.fma(square, const(F32, -0.5), y)
+        return self.fma(e, const(F32, 0.693359375), b.fadd(m, y))
+
+    def log1p(self, x: ir.Value) -> ir.Value:
+        """log(1 + x) of a float32 scalar x >= 0 without losing small x (Kahan's correction)."""
+        b = self.b
+        one = const(F32, 1.0)
+        whole = b.fadd(one, x)
+        rounded = b.fsub(whole, one)
+        corrected = b.fmul(self.log(whole), b.fdiv(x, rounded))
+        return b.select(b.fcmp_ordered("==", rounded, const(F32, 0.0)), x, corrected)
+
+    def softplus(self, x: ir.Value) -> ir.Value:
+        """log(1 + exp(x)) of a float32 scalar; x itself above 20, as in the reference."""
+        b = self.b
+        bent = self.log1p(self.exp(x))
+        return b.select(b.fcmp_ordered(">", x, const(F32, 20.0)), x, bent)
+
+    def sigmoid(self, x: ir.Value) -> ir.Value:
+        """1 / (1 + exp(-x)), scalar or vector."""
+        b, one = self.b, const(x.type, 1.0)
+        return b.fdiv(one, b.fadd(one, self.exp(b.fsub(const(x.type, -0.0), x))))
+
+    def silu(self, x: ir.Value) -> ir.Value:
+        """x / (1 + exp(-x)), scalar or vector."""
+        b, one = self.b, const(x.type, 1.0)
+        return b.fdiv(x, b.fadd(one, self.exp(b.fsub(const(x.type, -0.0), x))))
+
+
+_LOG_COEFFICIENTS = (
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
 _EXP_COEFFICIENTS = (
     1.3981999507e-3,
     8.3334519073e-3,

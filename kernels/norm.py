@@ -17,13 +17,21 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tenso
 
 
 def rms_norm_heads(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, *, num_heads: int
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor,
+    *,
+    num_heads: int,
+    head_stride: int = 0,
 ) -> None:
-    """The same over each of ``num_heads`` heads; x and out [M, >= heads * D], weight [D]."""
+    """The same over each of ``num_heads`` heads; weight [D]. A head begins every ``head_stride``
+    floats of x and out (0: every D)."""
     rows, size = x.shape[0], weight.shape[0]
-    assert x.shape[1] >= num_heads * size, "x has fewer columns than the heads need"
+    step = head_stride or size
+    assert x.shape[1] >= (num_heads - 1) * step + size, "x has fewer columns than the heads need"
     if backend() == "reference":
-        submit(Thunk(lambda: _reference(x, weight, eps, out, num_heads)))
+        submit(Thunk(lambda: _reference(x, weight, eps, out, num_heads, step)))
         return
     from hearth.kernels import jit
 
@@ -38,17 +46,63 @@ def rms_norm_heads(
         num_heads,
         x.stride(0),
         out.stride(0),
+        step,
     )
     submit(KernelLaunch(address, arguments, rows, (x, weight, out)))
 
 
+def gated_rms_norm(
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    *,
+    num_heads: int,
+) -> None:
+    """x [M, Hv * D] in place: RMSNorm of each head times weight [D], times silu(gate [M, Hv * D]).
+
+    Source: the output norm of Gated DeltaNet (Yang et al., 2024); normalised first, gated after.
+    """
+    rows, size = x.shape[0], weight.shape[0]
+    assert x.shape[1] == gate.shape[1] == num_heads * size, "every head has its gate"
+    if backend() == "reference":
+        submit(Thunk(lambda: _gated_reference(x, gate, weight, eps, num_heads)))
+        return
+    from hearth.kernels import jit
+
+    assert size % 16 == 0, f"head size {size} is not a multiple of 16"
+    address = jit.compiler().address("gated_rms_norm", _emit_gated)
+    arguments = (
+        x.data_ptr(),
+        gate.data_ptr(),
+        weight.data_ptr(),
+        float_bits(eps),
+        size,
+        num_heads,
+        x.stride(0),
+        gate.stride(0),
+    )
+    submit(KernelLaunch(address, arguments, rows, (x, gate, weight)))
+
+
 def _reference(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, num_heads: int
+    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor, num_heads: int, step: int
 ) -> None:
     size = weight.shape[0]
-    heads = x[:, : num_heads * size].unflatten(1, (num_heads, size))
+    for head in range(num_heads):
+        columns = slice(head * step, head * step + size)
+        part = x[:, columns]
+        scale = (part * part).mean(-1, keepdim=True).add(eps).rsqrt()
+        out[:, columns] = part * scale * weight
+
+
+def _gated_reference(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float, num_heads: int
+) -> None:
+    heads = x.unflatten(1, (num_heads, -1))
     scale = (heads * heads).mean(-1, keepdim=True).add(eps).rsqrt()
-    out[:, : num_heads * size] = (heads * scale * weight).flatten(1)
+    normed = (weight * (heads * scale)).flatten(1)
+    x.copy_(normed * (gate / (1.0 + (-gate).exp())))
 
 
 def _emit(name: str) -> ir.Module:
@@ -63,8 +117,8 @@ def _emit(name: str) -> ir.Module:
     out_row = kernel.at(kernel.pointer(2, F32), b.mul(kernel.chunk, kernel.integer(7)))
     whole = b.mul(b.sdiv(size, i64(LANES)), i64(LANES))
     with kernel.loop(heads) as head:
-        x = kernel.at(x_row, b.mul(head, size))
-        out = kernel.at(out_row, b.mul(head, size))
+        start = b.mul(head, kernel.integer(8))
+        x, out = kernel.at(x_row, start), kernel.at(out_row, start)
         lanes = kernel.variable(VF)
         b.store(const(VF, 0.0), lanes)
         with kernel.loop(whole, step=LANES) as k:
@@ -80,4 +134,33 @@ def _emit(name: str) -> ir.Module:
         with kernel.loop(size) as k:
             scaled = b.fmul(kernel.load(x, k), scale)
             kernel.store(b.fmul(scaled, kernel.load(weight, k)), out, k)
+    return kernel.finish()
+
+
+def _emit_gated(name: str) -> ir.Module:
+    """A chunk is a row."""
+    from hearth.kernels.emit import F32, LANES, VF, Kernel, const
+
+    kernel = Kernel(name)
+    b = kernel.b
+    weight, eps = kernel.pointer(2, F32), kernel.real(3)
+    size, heads = kernel.integer(4), kernel.integer(5)
+    x_row = kernel.at(kernel.pointer(0, F32), b.mul(kernel.chunk, kernel.integer(6)))
+    gate_row = kernel.at(kernel.pointer(1, F32), b.mul(kernel.chunk, kernel.integer(7)))
+    with kernel.loop(heads) as head:
+        x = kernel.at(x_row, b.mul(head, size))
+        gate = kernel.at(gate_row, b.mul(head, size))
+        lanes = kernel.variable(VF)
+        b.store(const(VF, 0.0), lanes)
+        with kernel.loop(size, step=LANES) as k:
+            value = kernel.load_vector(x, k)
+            b.store(kernel.fma(value, value, b.load(lanes)), lanes)
+        mean = b.fdiv(kernel.sum_lanes(b.load(lanes)), b.sitofp(size, F32))
+        root = kernel.intrinsic("sqrt", F32, [b.fadd(mean, eps)])
+        scale = kernel.splat(b.fdiv(const(F32, 1.0), root))
+        with kernel.loop(size, step=LANES) as k:
+            normed = b.fmul(kernel.load_vector(x, k), scale)
+            weighted = b.fmul(kernel.load_vector(weight, k), normed)
+            silu = kernel.silu(kernel.load_vector(gate, k))
+            kernel.store_vector(b.fmul(weighted, silu), x, k)
     return kernel.finish()

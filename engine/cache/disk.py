@@ -55,6 +55,7 @@ class ModelKey:
     rope: str
     drafter: str = ""
     head_dim: int | None = None
+    state: str = ""  # the recurrent state's dtype
 
     def digest(self) -> bytes:
         lines = [f"{item.name}={getattr(self, item.name)}" for item in fields(self)]

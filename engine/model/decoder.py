@@ -1,8 +1,8 @@
-"""A dense decoder (llama, qwen2, qwen3) as a list of kernel launches over fixed buffers.
+"""A decoder (llama, qwen2, qwen3, qwen3_5) as a list of kernel launches over fixed buffers.
 
-A forward pass takes any mix of rows: decoded and drafted tokens of several requests and a piece of
-a prompt. It is captured once per (rows, logit rows) and replayed; what the rows are stands in the
-input buffers.
+A forward pass takes any mix of rows: decoded and drafted tokens of several requests and pieces of
+prompts. It is captured once per (rows, logit rows, segments) and replayed; what the rows are stands
+in the input buffers.
 """
 
 from __future__ import annotations
@@ -13,148 +13,57 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hearth.engine.errors import CancelledError
+from hearth.engine.cache.state_arena import StateArena
+from hearth.engine.model.attention import AttentionMixer, head_shape
+from hearth.engine.model.deltanet import DeltaNetMixer
+from hearth.engine.model.mlp import MlpBlock
 from hearth.engine.model.rope import rope_tables
+from hearth.engine.model.weights import Attention, DeltaNet, Weights, load_weights
 from hearth.kernels import graph
-from hearth.kernels.act import silu_mul
-from hearth.kernels.attention import paged_attention
 from hearth.kernels.embed import embed
-from hearth.kernels.kv import PAGE_TOKENS, HeadShape, RowPlaces, rope_write
-from hearth.kernels.linear import concatenate, linear
-from hearth.kernels.norm import rms_norm, rms_norm_heads
+from hearth.kernels.kv import PAGE_TOKENS, RowPlaces
+from hearth.kernels.linear import linear
+from hearth.kernels.norm import rms_norm
 from hearth.kernels.rows import gather_rows
+from hearth.kernels.segments import TABLE_COLUMNS, Segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
+    from hearth.engine.cache.states import StatePayload
     from hearth.engine.model.config import ModelConfig
-    from hearth.engine.weights.model_files import ModelFiles
-    from hearth.kernels.packing import PackedLinear
+
+__all__ = ["NUMERIC_VERSION", "Decoder", "Limits", "RowRun", "Weights", "load_weights"]
 
 KEPT_GRAPHS = 64
-NUMERIC_VERSION = "cpu-2"  # part of the cache key: changes when any kernel changes a bit
+NUMERIC_VERSION = "cpu-3"  # part of the cache key: changes when any kernel changes a bit
+WINDOW_ROWS = 16  # the most rows of one request that may be dropped: anchor and drafts
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes of the fixed buffers."""
+    """Sizes of the fixed buffers. ``state_dtype``: float32, or float16, which rounds the recurrent
+    state behind every token."""
 
     max_rows: int
     max_logit_rows: int
     max_requests: int
     context_length: int
+    state_dtype: str = "float32"
 
     @property
     def pages_per_request(self) -> int:
         return -(-self.context_length // PAGE_TOKENS)
 
 
-class Joined:
-    """Matrices that share their input, as one when their formats allow it."""
-
-    def __init__(self, parts: list[PackedLinear], biases: list[torch.Tensor] | None = None) -> None:
-        whole = concatenate(parts)
-        self._parts = [whole] if whole is not None else parts
-        sizes = [part.shape[0] for part in self._parts]
-        self._biases: list[torch.Tensor | None] = [None] * len(sizes)
-        if biases is not None:
-            self._biases = [torch.cat(biases)] if whole is not None else list(biases)
-
-    def launch(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        column = 0
-        for part, bias in zip(self._parts, self._biases, strict=True):
-            size = part.shape[0]
-            linear(x, part, out[:, column : column + size], bias=bias)
-            column += size
-
-
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder layer's weights."""
+class RowRun:
+    """Rows of a pass that continue one request. ``commits``: all of them are kept for certain."""
 
-    attn_norm: torch.Tensor
-    qkv: Joined
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
-    o: PackedLinear
-    ffn_norm: torch.Tensor
-    gate_up: Joined
-    down: PackedLinear
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """A whole model, packed for the kernels."""
-
-    config: ModelConfig
-    token_embd: PackedLinear
-    layers: tuple[Layer, ...]
-    output_norm: torch.Tensor
-    output: PackedLinear
-    rope_divisors: torch.Tensor | None
-
-
-def load_weights(
-    files: ModelFiles,
-    on_progress: Callable[[int, int], None],
-    is_cancelled: Callable[[], bool] = lambda: False,
-) -> Weights:
-    """Pack every tensor; at most one is held in two forms at a time. Raises CancelledError."""
-    loader = _Loader(files, on_progress, is_cancelled)
-    config = files.config
-    token_embd = loader.packed("token_embd")
-    layers = tuple(loader.layer(index) for index in range(config.num_hidden_layers))
-    divisors = loader.vector("rope_freqs") if "rope_freqs" in files.tensors else None
-    output = token_embd if config.tie_word_embeddings else loader.packed("output")
-    return Weights(config, token_embd, layers, loader.vector("output_norm"), output, divisors)
-
-
-class _Loader:
-    def __init__(
-        self,
-        files: ModelFiles,
-        on_progress: Callable[[int, int], None],
-        is_cancelled: Callable[[], bool],
-    ) -> None:
-        self._files = files
-        self._on_progress = on_progress
-        self._is_cancelled = is_cancelled
-        self._done = 0
-
-    def _account(self, num_bytes: int) -> None:
-        if self._is_cancelled():
-            raise CancelledError("Opening the model was stopped.")
-        self._done += num_bytes
-        self._on_progress(self._done, self._files.weight_bytes)
-
-    def packed(self, name: str) -> PackedLinear:
-        entry = self._files.tensors[name]
-        result = entry.packed()
-        self._account(entry.num_bytes)
-        return result
-
-    def vector(self, name: str) -> torch.Tensor:
-        entry = self._files.tensors[name]
-        result = entry.values().clone()
-        self._account(entry.num_bytes)
-        return result
-
-    def layer(self, index: int) -> Layer:
-        config, prefix = self._files.config, f"layers.{index}."
-        names = ("q", "k", "v")
-        biases = None
-        if config.attention_bias:
-            biases = [self.vector(f"{prefix}{name}_bias") for name in names]
-        return Layer(
-            attn_norm=self.vector(prefix + "attn_norm"),
-            qkv=Joined([self.packed(prefix + name) for name in names], biases),
-            q_norm=self.vector(prefix + "q_norm") if config.qk_norm else None,
-            k_norm=self.vector(prefix + "k_norm") if config.qk_norm else None,
-            o=self.packed(prefix + "o"),
-            ffn_norm=self.vector(prefix + "ffn_norm"),
-            gate_up=Joined([self.packed(prefix + "gate"), self.packed(prefix + "up")]),
-            down=self.packed(prefix + "down"),
-        )
+    slot: int
+    first_row: int
+    num_rows: int
+    commits: bool
 
 
 class Inputs:
@@ -164,100 +73,166 @@ class Inputs:
         rows = limits.max_rows
         self.ids = torch.zeros(rows, dtype=torch.int32)
         self.positions = torch.zeros(rows, dtype=torch.int32)
+        self.rope_positions = torch.zeros(rows, 3, dtype=torch.int32)
         self.row_request = torch.full((rows,), -1, dtype=torch.int32)
+        self.row_segment = torch.full((rows,), -1, dtype=torch.int32)
+        self.segments = torch.zeros(limits.max_requests, TABLE_COLUMNS, dtype=torch.int32)
         self.page_table = torch.zeros(
             (limits.max_requests, limits.pages_per_request), dtype=torch.int32
         )
         self.logit_rows = torch.zeros(limits.max_logit_rows, dtype=torch.int32)
 
+    def place(self, row: int, slot: int, start: int, ids: Sequence[int]) -> None:
+        """Rows from ``row`` on are ``ids`` at token positions from ``start`` on."""
+        rows = slice(row, row + len(ids))
+        self.ids[rows] = torch.tensor(ids, dtype=torch.int32)
+        positions = torch.arange(start, start + len(ids), dtype=torch.int32)
+        self.positions[rows] = positions
+        self.rope_positions[rows] = positions.unsqueeze(1)
+        self.row_request[rows] = slot
+
     def places(self, num_rows: int) -> RowPlaces:
-        return RowPlaces(self.positions[:num_rows], self.row_request[:num_rows], self.page_table)
+        rows = slice(num_rows)
+        return RowPlaces(
+            self.positions[rows], self.rope_positions[rows], self.row_request[rows], self.page_table
+        )
 
 
 class Decoder:
-    """Runs forward passes; engine thread only. Owns the activations and the captured graphs."""
+    """Runs forward passes; engine thread only. Owns activations, states and captured graphs.
+
+    Attributes:
+        states: recurrent state of every slot; None for models with attention only.
+    """
 
     def __init__(self, weights: Weights, limits: Limits, pages: torch.Tensor) -> None:
         self._weights = weights
-        self._pages = pages
         self.limits = limits
         self.inputs = Inputs(limits)
-        config = weights.config
-        self._shape = HeadShape(
-            config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        )
-        self._cos, self._sin = rope_tables(config, limits.context_length, weights.rope_divisors)
-        rows, hidden = limits.max_rows, config.hidden_size
-        self._x = torch.empty(rows, hidden)
-        self._normed = torch.empty(rows, hidden)
-        self._qkv = torch.empty(rows, config.q_size + 2 * config.kv_size)
-        self._attended = torch.empty(rows, config.q_size)
-        self._gate_up = torch.empty(rows, 2 * config.intermediate_size)
-        self._ffn = torch.empty(rows, config.intermediate_size)
-        self._last = torch.empty(limits.max_logit_rows, hidden)
+        config, rows = weights.config, limits.max_rows
+        rope = rope_tables(config, limits.context_length, weights.rope_divisors)
+        self._attention = AttentionMixer(config, rows, rope, pages)
+        self._mlp = MlpBlock(config, rows)
+        self._delta_net: DeltaNetMixer | None = None
+        self.states: StateArena | None = None
+        if config.linear is not None:
+            self.states = _state_arena(config, limits)
+            self._delta_net = DeltaNetMixer(config, config.linear, rows, self.states)
+        self._x = torch.empty(rows, config.hidden_size)
+        self._last = torch.empty(limits.max_logit_rows, config.hidden_size)
         self.logits = torch.empty(limits.max_logit_rows, config.vocab_size)
-        self._graphs: OrderedDict[tuple[int, int], graph.Graph] = OrderedDict()
+        self._graphs: OrderedDict[tuple[int, int, int], graph.Graph] = OrderedDict()
 
     @staticmethod
     def page_floats(config: ModelConfig) -> int:
-        shape = HeadShape(config.num_attention_heads, config.num_key_value_heads, config.head_dim)
-        return shape.page_floats
+        return head_shape(config).page_floats
 
-    def forward(self, num_rows: int, num_logit_rows: int) -> torch.Tensor:
+    # ---------------------------------------------------------------------------------- one pass
+
+    def forward(
+        self, num_rows: int, num_logit_rows: int, runs: Sequence[RowRun] = ()
+    ) -> torch.Tensor:
         """Run the rows described by ``inputs``; float32 logits [num_logit_rows, vocab], a view that
-        the next call overwrites."""
+        the next call overwrites. ``runs`` says whose states the rows move on (unused without)."""
         assert 0 < num_rows <= self.limits.max_rows, f"{num_rows} rows do not fit the buffers"
         assert num_logit_rows <= self.limits.max_logit_rows, "too many logit rows"
-        self._graph(num_rows, num_logit_rows).replay()
+        num_segments = self._plan(self.states, runs) if self.states is not None else 0
+        self._graph(num_rows, num_logit_rows, num_segments).replay()
         return self.logits[:num_logit_rows]
 
-    def _graph(self, num_rows: int, num_logit_rows: int) -> graph.Graph:
-        key = (num_rows, num_logit_rows)
+    def _plan(self, states: StateArena, runs: Sequence[RowRun]) -> int:
+        """Write the table of segments; returns how many there are."""
+        assert runs, "every row of a recurrent model moves a state on"
+        for index, run in enumerate(runs):
+            line = states.line(run.slot, run.first_row, run.num_rows, commits=run.commits)
+            self.inputs.segments[index, : len(line)] = torch.tensor(line, dtype=torch.int32)
+            self.inputs.row_segment[run.first_row : run.first_row + run.num_rows] = index
+        return len(runs)
+
+    def _graph(self, num_rows: int, num_logit_rows: int, num_segments: int) -> graph.Graph:
+        key = (num_rows, num_logit_rows, num_segments)
         known = self._graphs.get(key)
         if known is None:
             with graph.capture() as known:
-                self._launch(num_rows, num_logit_rows)
+                self._launch(*key) if num_rows else self._launch_settling()
             self._graphs[key] = known
             if len(self._graphs) > KEPT_GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
         return known
 
-    def _launch(self, num_rows: int, num_logit_rows: int) -> None:
+    def _launch(self, num_rows: int, num_logit_rows: int, num_segments: int) -> None:
         weights, eps = self._weights, self._weights.config.rms_norm_eps
         x = self._x[:num_rows]
         embed(self.inputs.ids[:num_rows], weights.token_embd, x)
-        places = self.inputs.places(num_rows)
-        for index, layer in enumerate(weights.layers):
-            self._attention(index, layer, x, places)
-            self._mlp(layer, x)
+        self._launch_layers(x, self._segments(num_rows, num_segments))
         if num_logit_rows:
             last = self._last[:num_logit_rows]
             gather_rows(x, self.inputs.logit_rows[:num_logit_rows], last)
             rms_norm(last, weights.output_norm, eps, last)
             linear(last, weights.output, self.logits[:num_logit_rows])
 
-    def _attention(self, index: int, layer: Layer, x: torch.Tensor, places: RowPlaces) -> None:
-        config, shape, rows = self._weights.config, self._shape, x.shape[0]
-        normed, qkv = self._normed[:rows], self._qkv[:rows]
-        rms_norm(x, layer.attn_norm, config.rms_norm_eps, normed)
-        layer.qkv.launch(normed, qkv)
-        first_k, first_v = config.q_size, config.q_size + config.kv_size
-        q, k, v = qkv[:, :first_k], qkv[:, first_k:first_v], qkv[:, first_v:]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            eps = config.rms_norm_eps
-            rms_norm_heads(q, layer.q_norm, eps, q, num_heads=shape.num_heads)
-            rms_norm_heads(k, layer.k_norm, eps, k, num_heads=shape.num_kv_heads)
-        rope_write(q, k, v, places, self._cos, self._sin, self._pages, index, shape)
-        attended = self._attended[:rows]
-        scale = config.head_dim**-0.5
-        paged_attention(q, places, self._pages, index, scale, attended, shape)
-        linear(attended, layer.o, x, accumulate=True)
+    def _launch_layers(self, x: torch.Tensor, segments: Segments) -> None:
+        places = self.inputs.places(x.shape[0])
+        page_layer = linear_index = 0
+        for layer in self._weights.layers:
+            if isinstance(layer.mixer, Attention):
+                self._attention.launch(layer.mixer, page_layer, x, places)
+                page_layer += 1
+            elif self._delta_net is not None:
+                self._delta_net.launch(layer.mixer, linear_index, x, segments)
+                linear_index += 1
+            self._mlp.launch(layer.mlp, x)
 
-    def _mlp(self, layer: Layer, x: torch.Tensor) -> None:
-        rows = x.shape[0]
-        normed = self._normed[:rows]
-        rms_norm(x, layer.ffn_norm, self._weights.config.rms_norm_eps, normed)
-        layer.gate_up.launch(normed, self._gate_up[:rows])
-        silu_mul(self._gate_up[:rows], self._ffn[:rows])
-        linear(self._ffn[:rows], layer.down, x, accumulate=True)
+    def _segments(self, num_rows: int, num_segments: int) -> Segments:
+        return Segments(self.inputs.segments[:num_segments], self.inputs.row_segment[:num_rows])
+
+    # ------------------------------------------------------------------------------------- states
+
+    def snapshot(self, slot: int, num_tokens: int) -> StatePayload | None:
+        """The state behind ``num_tokens`` of the request in ``slot``; None when the model needs
+        none, or the state is not there (it has seen tokens that were dropped since)."""
+        if self.states is None or self.states[slot].position != num_tokens:
+            return None
+        if self.states[slot].num_kept:
+            self._settle(self.states, slot)
+        return self.states.snapshot(slot)
+
+    def _settle(self, states: StateArena, slot: int) -> None:
+        """Replay the kept rows of a window, without new ones."""
+        line = states.line(slot, 0, 0, commits=False)
+        self.inputs.segments[0, : len(line)] = torch.tensor(line, dtype=torch.int32)
+        self._graph(0, 0, 1).replay()
+
+    def _launch_settling(self) -> None:
+        assert self._delta_net is not None, "only recurrent models settle"
+        mixers = [layer.mixer for layer in self._weights.layers]
+        segments = self._segments(0, 1)
+        for index, mixer in enumerate(m for m in mixers if isinstance(m, DeltaNet)):
+            self._delta_net.settle(mixer, index, segments)
+
+    def begin(self, slot: int, state: StatePayload | None, num_tokens: int) -> None:
+        """A request in ``slot`` goes on behind ``num_tokens``, from the state found there."""
+        if self.states is None:
+            return
+        if state is None:
+            assert num_tokens == 0, "only the beginning needs no state"
+            self.states.reset(slot)
+        else:
+            self.states.restore(slot, state, num_tokens)
+
+    def keep(self, slot: int, num_rows: int) -> None:
+        """The first ``num_rows`` of the rows that the last pass left open are part of the text."""
+        if self.states is not None:
+            self.states.keep(slot, num_rows)
+
+
+def _state_arena(config: ModelConfig, limits: Limits) -> StateArena:
+    assert config.linear is not None, "only recurrent models have states"
+    return StateArena(
+        config.linear,
+        num_layers=config.num_linear_layers,
+        num_slots=limits.max_requests,
+        window_rows=WINDOW_ROWS,
+        dtype=limits.state_dtype,
+    )

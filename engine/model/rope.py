@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hearth.kernels.kv import RopeTables
+
 if TYPE_CHECKING:
     from hearth.engine.model.config import ModelConfig, RopeScaling
 
 
 def rope_tables(
     config: ModelConfig, context_length: int, divisors: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin, float32 [context_length, head_dim / 2].
+) -> RopeTables:
+    """cos and sin, float32 [context_length, rope_dim / 2], and each frequency's axis.
 
     Angles are float32 products as in the reference implementation (transformers), which the greedy
-    oracle follows token for token. ``divisors`` [head_dim / 2] come with some GGUF files.
+    oracle follows token for token. ``divisors`` [rope_dim / 2] come with some GGUF files.
     """
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    size = config.rope_dim
+    exponents = torch.arange(0, size, 2, dtype=torch.int64).float() / size
     frequencies = 1.0 / (config.rope_theta**exponents)
     temperature = 1.0
     if divisors is not None:
@@ -27,7 +30,18 @@ def rope_tables(
     elif config.rope_scaling is not None:
         frequencies, temperature = _scaled(frequencies, config, config.rope_scaling)
     angles = torch.arange(context_length).float().unsqueeze(1) * frequencies
-    return (angles.cos() * temperature).contiguous(), (angles.sin() * temperature).contiguous()
+    cos, sin = angles.cos() * temperature, angles.sin() * temperature
+    return RopeTables(cos.contiguous(), sin.contiguous(), mrope_axes(config))
+
+
+def mrope_axes(config: ModelConfig) -> torch.Tensor:
+    """int32 [rope_dim / 2]: 0 time, 1 height, 2 width. The axes take turns (Qwen3-VL's interleaved
+    layout): height at 1, 4, 7, … and width at 2, 5, 8, …, as many as the section gives them."""
+    axes = torch.zeros(config.rope_dim // 2, dtype=torch.int32)
+    if config.mrope_section is not None:
+        for axis, count in enumerate(config.mrope_section[1:], start=1):
+            axes[axis : 3 * count : 3] = axis
+    return axes
 
 
 def _scaled(
@@ -52,7 +66,7 @@ def _llama3(frequencies: torch.Tensor, config: ModelConfig, scaling: RopeScaling
 def _yarn(frequencies: torch.Tensor, config: ModelConfig, scaling: RopeScaling) -> torch.Tensor:
     """Interpolation for slow dimensions, none for fast ones (Peng et al., 2023)."""
     original = scaling.original_max_position_embeddings or config.max_position_embeddings
-    size, base = config.head_dim, config.rope_theta
+    size, base = config.rope_dim, config.rope_theta
 
     def dimension(rotations: float) -> float:
         return size * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))

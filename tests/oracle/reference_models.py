@@ -8,7 +8,7 @@ import torch
 
 from hearth.engine.cache.pages import PageArena
 from hearth.engine.check.reference import HF_LAYER_NAMES, HF_NAMES, hf_name, llama_of
-from hearth.engine.model.decoder import Decoder, Limits, load_weights
+from hearth.engine.model.decoder import Decoder, Limits, RowRun, load_weights
 from hearth.kernels.kv import PAGE_TOKENS
 
 if TYPE_CHECKING:
@@ -26,22 +26,22 @@ class HearthLogits:
         weights = load_weights(files, lambda done, total: None)
         config = files.config
         num_pages = -(-max_tokens // PAGE_TOKENS)
-        arena = PageArena(num_pages, config.num_hidden_layers, Decoder.page_floats(config))
+        arena = PageArena(num_pages, config.num_attention_layers, Decoder.page_floats(config))
         self._decoder = Decoder(weights, Limits(max_tokens, max_tokens, 1, max_tokens), arena.pages)
         inputs = self._decoder.inputs
         inputs.page_table[0] = torch.arange(num_pages, dtype=torch.int32)
-        inputs.row_request[:] = 0
         inputs.logit_rows[:] = torch.arange(max_tokens, dtype=torch.int32)
         self._num_done = 0
 
+        self.restart()
+
     def restart(self) -> None:
         self._num_done = 0
+        self._decoder.begin(0, None, 0)
 
     def feed(self, ids: Sequence[int]) -> torch.Tensor:
         """Logits [len(ids), V] behind each of ``ids``, which continue what was fed before."""
-        inputs, count = self._decoder.inputs, len(ids)
-        inputs.ids[:count] = torch.tensor(ids, dtype=torch.int32)
-        start = self._num_done
-        inputs.positions[:count] = torch.arange(start, start + count, dtype=torch.int32)
+        count = len(ids)
+        self._decoder.inputs.place(0, 0, self._num_done, ids)
         self._num_done += count
-        return self._decoder.forward(count, count).clone()
+        return self._decoder.forward(count, count, [RowRun(0, 0, count, commits=True)]).clone()

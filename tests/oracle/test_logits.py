@@ -146,7 +146,8 @@ def test_rope_tables_equal_those_of_transformers(tmp_path: Path, scaling: str) -
     """Angles up to 512 turns of float32: a unit in the last place at most."""
     model = save_tiny(tmp_path, "Llama", scaling, tied=True)
     config = open_model(tmp_path).config
-    cos, sin = rope_tables(config, 512)
+    rope = rope_tables(config, 512)
+    cos, sin = rope.cos, rope.sin
     positions = torch.arange(512).unsqueeze(0)
     their_cos, their_sin = model.model.rotary_emb(torch.zeros(1, 1, 1), positions)
     assert relative_error(cos, their_cos[0, :, : cos.shape[1]]) < 1e-6

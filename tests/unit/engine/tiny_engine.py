@@ -128,12 +128,13 @@ class Loaded:
     ) -> Model:
         """A model with a cache of its own."""
         config = self.weights.config
-        arena = PageArena(num_pages, config.num_hidden_layers, Decoder.page_floats(config))
+        arena = PageArena(num_pages, config.num_attention_layers, Decoder.page_floats(config))
         limits = Limits(chunk + 16 * max_requests, 16 * max_requests, max_requests, context)
+        decoder = Decoder(self.weights, limits, arena.pages)
         return Model(
-            decoder=Decoder(self.weights, limits, arena.pages),
+            decoder=decoder,
             arena=arena,
-            cache=PrefixCache(arena),
+            cache=PrefixCache(arena, requires_state=decoder.states is not None),
             text=self.text,
             times=StepTimes((1, 16), (1.0, 2.0)),
             context_length=context,

@@ -6,15 +6,21 @@ import pytest
 import torch
 
 from hearth.kernels import ggml_blocks, packing
-from hearth.kernels.act import silu_mul
+from hearth.kernels.act import sigmoid_gate, silu_mul
 from hearth.kernels.attention import paged_attention
 from hearth.kernels.embed import embed
-from hearth.kernels.kv import PAGE_TOKENS, HeadShape, RowPlaces, rope_write
+from hearth.kernels.kv import PAGE_TOKENS, HeadShape, RopeTables, RowPlaces, rope_write
 from hearth.kernels.linear import pack_float, pack_gguf
-from hearth.kernels.norm import rms_norm, rms_norm_heads
+from hearth.kernels.norm import gated_rms_norm, rms_norm, rms_norm_heads
 from hearth.kernels.rows import gather_rows
 
-SHAPES = [HeadShape(9, 3, 64), HeadShape(4, 4, 32), HeadShape(8, 2, 128), HeadShape(4, 1, 80)]
+SHAPES = [
+    HeadShape(9, 3, 64),
+    HeadShape(4, 4, 32),
+    HeadShape(8, 2, 128),
+    HeadShape(4, 1, 80),
+    HeadShape(4, 2, 64, rotary_dim=16, query_stride=128),
+]
 TABLE = torch.tensor([[3, 1, 5], [2, 4, 0]], dtype=torch.int32)
 
 
@@ -25,25 +31,27 @@ class World:
         torch.manual_seed(1)
         self.shape = shape
         self.pages = torch.full((6, 2, shape.page_floats), float("nan"))
-        half = shape.head_dim // 2
+        half = shape.rotary // 2
         angles = torch.arange(512)[:, None] * 10000 ** (-torch.arange(half) / half)
-        self.cos, self.sin = angles.cos().float(), angles.sin().float()
-        self.q = torch.randn(length, shape.num_heads * shape.head_dim)
+        axes = torch.zeros(half, dtype=torch.int32)
+        self.rope = RopeTables(angles.cos().float(), angles.sin().float(), axes)
+        self.q = torch.randn(length, shape.num_heads * shape.query_step)
         self.k = torch.randn(length, shape.num_kv_heads * shape.head_dim)
         self.v = torch.randn(length, shape.num_kv_heads * shape.head_dim)
 
     def places(self, positions: torch.Tensor, request: int) -> RowPlaces:
         rows = torch.full((len(positions),), request, dtype=torch.int32)
-        return RowPlaces(positions.int(), rows, TABLE)
+        return RowPlaces(positions.int(), positions.int()[:, None].repeat(1, 3), rows, TABLE)
 
     def write(self, request: int) -> torch.Tensor:
         q = self.q.clone()
         places = self.places(torch.arange(len(q)), request)
-        rope_write(q, self.k, self.v, places, self.cos, self.sin, self.pages, 1, self.shape)
+        rope_write(q, self.k, self.v, places, self.rope, self.pages, 1, self.shape)
         return q
 
     def attend(self, q: torch.Tensor, positions: torch.Tensor, request: int) -> torch.Tensor:
-        out = torch.full_like(q, float("nan"))
+        size = self.shape.num_heads * self.shape.head_dim
+        out = torch.full((len(q), size), float("nan"))
         places = self.places(positions, request)
         scale = self.shape.head_dim**-0.5
         paged_attention(q, places, self.pages, 1, scale, out, self.shape)
@@ -51,7 +59,8 @@ class World:
 
     def expected(self) -> torch.Tensor:
         shape, length = self.shape, len(self.q)
-        q = self._turned(self.q, shape.num_heads)
+        queries = self.q.view(length, shape.num_heads, -1)[..., : shape.head_dim]
+        q = self._turned(queries.flatten(1), shape.num_heads)
         group = shape.num_heads // shape.num_kv_heads
         k = self._turned(self.k, shape.num_kv_heads).repeat_interleave(group, 1)
         v = self.v.view(length, shape.num_kv_heads, -1).double().repeat_interleave(group, 1)
@@ -61,9 +70,11 @@ class World:
         return out.transpose(0, 1).reshape(length, -1)
 
     def _turned(self, x: torch.Tensor, heads: int) -> torch.Tensor:
-        first, second = x.view(len(x), heads, -1).double().chunk(2, -1)
-        cos, sin = (t[: len(x), None].double() for t in (self.cos, self.sin))
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+        half = self.shape.rotary // 2
+        sizes = (half, half, self.shape.head_dim - 2 * half)
+        first, second, rest = x.view(len(x), heads, -1).double().split(sizes, -1)
+        cos, sin = (t[: len(x), None].double() for t in (self.rope.cos, self.rope.sin))
+        return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), -1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -97,7 +108,7 @@ def test_padding_rows_write_nothing_and_become_zero() -> None:
     world = World(SHAPES[0], 4)
     q = world.q.clone()
     places = world.places(torch.arange(4), -1)
-    rope_write(q, world.k, world.v, places, world.cos, world.sin, world.pages, 1, world.shape)
+    rope_write(q, world.k, world.v, places, world.rope, world.pages, 1, world.shape)
     assert world.pages.isnan().all()
     assert not world.attend(q, torch.arange(4), -1).any()
 
@@ -117,6 +128,40 @@ def test_rms_norm_of_heads_is_that_of_each_head() -> None:
     rms_norm_heads(out, weight, 1e-6, out, num_heads=4)
     rms_norm(x.view(12, 32), weight, 1e-6, single)
     assert torch.equal(out.view(12, 32), single)
+
+
+def test_three_positions_turn_a_token() -> None:
+    world = World(SHAPES[-1], 5)
+    world.rope.axes[:] = torch.tensor([0, 1, 2, 0, 1, 2, 0, 0])
+    places = world.places(torch.arange(5), 0)
+    places.rope_positions[:] = torch.randint(0, 500, (5, 3))
+    q = world.q.clone()
+    rope_write(q, world.k, world.v, places, world.rope, world.pages, 1, world.shape)
+    turned = places.rope_positions[:, world.rope.axes.long()].long()
+    cos, sin = (t[turned, torch.arange(8)][:, None] for t in (world.rope.cos, world.rope.sin))
+    heads = world.q.view(5, 4, 128)
+    first, second = heads[..., :8], heads[..., 8:16]
+    expected = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    torch.testing.assert_close(q.view(5, 4, 128)[..., :16], expected)
+    assert torch.equal(q.view(5, 4, 128)[..., 16:], heads[..., 16:])
+
+
+def test_sigmoid_gate() -> None:
+    x, gates = torch.randn(3, 4 * 32), torch.randn(3, 200) * 10
+    expected = x.double().view(3, 4, 32)
+    opened = torch.stack([gates[:, 48 * h : 48 * h + 32] for h in range(4)], dim=1).double()
+    expected = (expected * opened.sigmoid()).flatten(1)
+    sigmoid_gate(x, gates, head_dim=32, gate_stride=48)
+    torch.testing.assert_close(x.double(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_gated_rms_norm() -> None:
+    x, gate, weight = torch.randn(3, 4 * 32), torch.randn(3, 4 * 32), torch.rand(32)
+    heads = x.double().view(3, 4, 32)
+    normed = heads * (heads.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight
+    expected = normed.flatten(1) * torch.nn.functional.silu(gate.double())
+    gated_rms_norm(x, gate, weight, 1e-6, num_heads=4)
+    torch.testing.assert_close(x.double(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 15, 200])
