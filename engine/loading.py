@@ -11,7 +11,14 @@ from hearth.engine.cache.disk import DiskTier, ModelKey
 from hearth.engine.cache.pages import PageArena
 from hearth.engine.cache.prefix import PrefixCache
 from hearth.engine.draft.depth import StepTimes
-from hearth.engine.model.decoder import NUMERIC_VERSION, Decoder, Limits, RowRun, load_weights
+from hearth.engine.model.decoder import (
+    NUMERIC_VERSION,
+    Decoder,
+    Limits,
+    RowRun,
+    bytes_per_request,
+    load_weights,
+)
 from hearth.engine.protocol import ModelInfo
 from hearth.engine.rows import Model
 from hearth.engine.text.prompt import load_text
@@ -48,11 +55,12 @@ def load_model(
     text = load_text(files.text)
     num_layers = files.config.num_attention_layers
     page_bytes = num_layers * Decoder.page_floats(files.config) * 4
+    state_bytes = config.max_requests * bytes_per_request(files.config, config.state_dtype)
     plan = budget.plan(
         page_bytes=page_bytes,
         max_context=files.config.max_position_embeddings,
         wanted_context=wanted.context_length,
-        available_bytes=max(budget.available_bytes() - files.weight_bytes, 0),
+        available_bytes=max(budget.available_bytes() - files.weight_bytes - state_bytes, 0),
     )
     weights = load_weights(
         files, lambda done, total: on_progress("Loading weights", done, total), is_cancelled
@@ -72,7 +80,12 @@ def load_model(
     model = Model(
         decoder=decoder,
         arena=arena,
-        cache=PrefixCache(arena, disk=disk, requires_state=decoder.states is not None),
+        cache=PrefixCache(
+            arena,
+            disk=disk,
+            requires_state=decoder.states is not None,
+            snapshot_bytes=plan.snapshot_bytes,
+        ),
         text=text,
         times=times,
         context_length=plan.context_length,

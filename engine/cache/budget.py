@@ -11,6 +11,7 @@ from hearth.kernels.kv import PAGE_TOKENS
 __all__ = ["MemoryPlan", "available_bytes", "plan"]
 
 CACHE_SHARE = 0.3  # of the memory that is available when the model is opened
+SNAPSHOT_SHARE = 0.1  # of the same memory, for copies of recurrent states
 CONTEXTS_KEPT = 2.5  # a running chat, another one, and the shared beginnings of others
 
 
@@ -21,6 +22,7 @@ class MemoryPlan:
     num_pages: int
     context_length: int
     page_bytes: int
+    snapshot_bytes: int = 0
 
     @property
     def cache_bytes(self) -> int:
@@ -47,7 +49,8 @@ def plan(
     context = fits if wanted_context is None else wanted_context
     _check(context, max_context=max_context, fits=fits, page_bytes=page_bytes, budget=budget)
     wanted_pages = int(CONTEXTS_KEPT * _pages(context)) + 1
-    return MemoryPlan(min(wanted_pages, affordable), context, page_bytes)
+    snapshot_bytes = int(available_bytes * SNAPSHOT_SHARE)
+    return MemoryPlan(min(wanted_pages, affordable), context, page_bytes, snapshot_bytes)
 
 
 def _check(context: int, *, max_context: int, fits: int, page_bytes: int, budget: int) -> None:

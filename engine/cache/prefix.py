@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hearth.engine.cache.tree import Hit
 
 
+DEFAULT_SNAPSHOT_BYTES = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class Prefix:
     """A hit. ``pages`` are retained for the caller; the last one may be used in part only, and
@@ -65,9 +68,15 @@ class PrefixCache:
     """Owns the tree and one reference to each node's page; engine thread only."""
 
     def __init__(
-        self, arena: PageArena, *, disk: DiskTier | None = None, requires_state: bool = False
+        self,
+        arena: PageArena,
+        *,
+        disk: DiskTier | None = None,
+        requires_state: bool = False,
+        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     ) -> None:
         self._arena = arena
+        self._snapshot_bytes = snapshot_bytes
         self._disk = disk
         self._tree = PrefixTree(arena, requires_state=requires_state)
         self._clock = itertools.count(1)
@@ -120,6 +129,7 @@ class PrefixCache:
         count = (len(ids) - 1) % PAGE_TOKENS + 1
         if node is not None and state is not None and count not in node.states:
             node.states[count] = Snapshot(state)
+            self._tree.trim_snapshots(self._snapshot_bytes)
 
     def _add(
         self, parent: Node | None, block: tuple[int, ...], page: PageId, stamp: int

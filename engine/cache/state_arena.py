@@ -37,6 +37,15 @@ class SlotState:
         return self.num_tokens + self.num_kept
 
 
+def state_bytes(sizes: LinearAttention, *, window_rows: int, dtype: str) -> int:
+    """What one request needs in one layer: two copies, and two windows."""
+    matrix = sizes.num_value_heads * sizes.key_head_dim * sizes.value_head_dim
+    channels = sizes.conv_dim
+    row = channels + (channels - sizes.key_size) + 2 * sizes.num_value_heads
+    floats = (sizes.conv_kernel_dim - 1) * channels + window_rows * row
+    return 2 * (matrix * STATE_DTYPES[dtype].itemsize + 4 * floats)
+
+
 class StateArena:
     """Owns the tensors; engine thread only. Memory is touched when a slot is first used."""
 
@@ -90,6 +99,10 @@ class StateArena:
         state.num_kept = max(num_rows, 0)
 
     # ---------------------------------------------------------------------------------- snapshots
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return self.recurrent[0, 0].nbytes + self.conv[0, 0].nbytes
 
     def reset(self, slot: int) -> None:
         """The state before the first token."""

@@ -148,6 +148,18 @@ class PrefixTree:
         self._remove(min(victims, key=self._worth))
         return True
 
+    def trim_snapshots(self, limit_bytes: int) -> None:
+        """Drop the snapshots that were used longest ago until the others fit; of one text the
+        deepest stay. What they unlocked is computed again from the next lower one."""
+        found = [(node, count) for node in self.walk() for count in sorted(node.states)]
+        found.reverse()  # deepest first
+        found.sort(key=lambda place: -place[0].used)
+        left = limit_bytes
+        for node, count in found:
+            left -= node.states[count].state.num_bytes
+            if left < 0:
+                del node.states[count]
+
     def _worth(self, node: Node) -> tuple[bool, int]:
         return (self._requires_state and bool(node.states), node.used)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hearth.engine.cache.state_arena import StateArena
+from hearth.engine.cache.state_arena import StateArena, state_bytes
 from hearth.engine.model.attention import AttentionMixer, head_shape
 from hearth.engine.model.deltanet import DeltaNetMixer
 from hearth.engine.model.mlp import MlpBlock
@@ -33,7 +33,15 @@ if TYPE_CHECKING:
     from hearth.engine.cache.states import StatePayload
     from hearth.engine.model.config import ModelConfig
 
-__all__ = ["NUMERIC_VERSION", "Decoder", "Limits", "RowRun", "Weights", "load_weights"]
+__all__ = [
+    "NUMERIC_VERSION",
+    "Decoder",
+    "Limits",
+    "RowRun",
+    "Weights",
+    "bytes_per_request",
+    "load_weights",
+]
 
 KEPT_GRAPHS = 64
 NUMERIC_VERSION = "cpu-3"  # part of the cache key: changes when any kernel changes a bit
@@ -225,6 +233,14 @@ class Decoder:
         """The first ``num_rows`` of the rows that the last pass left open are part of the text."""
         if self.states is not None:
             self.states.keep(slot, num_rows)
+
+
+def bytes_per_request(config: ModelConfig, state_dtype: str) -> int:
+    """Of recurrent state, both copies and windows; 0 for models with attention only."""
+    if config.linear is None:
+        return 0
+    per_layer = state_bytes(config.linear, window_rows=WINDOW_ROWS, dtype=state_dtype)
+    return config.num_linear_layers * per_layer
 
 
 def _state_arena(config: ModelConfig, limits: Limits) -> StateArena:

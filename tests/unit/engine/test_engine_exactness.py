@@ -1,8 +1,10 @@
-"""The same request gives the same tokens however it is run (decision D1), on a tiny model."""
+"""The same request gives the same tokens however it is run (decision D1): on a tiny model with
+attention only, and on a hybrid whose state cannot go back."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +28,13 @@ SAMPLINGS = {
     "greedy with penalties": SamplingParams(repetition_penalty=1.3, frequency_penalty=0.1),
 }
 PROMPT = prompt_ids(1, 200)
+
+
+@pytest.fixture(params=["tiny", "hybrid", "hybrid float16"])
+def tiny(request: pytest.FixtureRequest) -> Loaded:
+    name, _, dtype = request.param.partition(" ")
+    loaded: Loaded = request.getfixturevalue(f"{name}_loaded" if name == "tiny" else name)
+    return replace(loaded, state_dtype=dtype or "float32")
 
 
 @pytest.fixture(params=SAMPLINGS.values(), ids=SAMPLINGS.keys())
@@ -130,7 +139,10 @@ def test_a_cached_prompt_changes_nothing(
         expected = Runner(tiny.model()).run(other, sampling=sampling).ids
         reply = runner.run(other, sampling=sampling)
         assert reply.ids == expected
-        assert reply.usage.reused_tokens == shared
+        if tiny.weights.config.linear is None:
+            assert reply.usage.reused_tokens == shared
+        else:  # only where a snapshot was taken
+            assert reply.usage.reused_tokens in (0, length - 1)
     assert runner.run(prompt, sampling=sampling).ids == cold
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hearth.engine.cache.disk import DiskTier
+
 HIDDEN, FFN, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 128, 2, 4, 2, 16
 CONTEXT = 1024
 WORDS = ["th", "the"]  # tokens of several letters
@@ -112,6 +114,7 @@ class Loaded:
 
     weights: Weights
     text: TextModel
+    state_dtype: str = "float32"
 
     @classmethod
     def open(cls, path: Path) -> Loaded:
@@ -125,16 +128,18 @@ class Loaded:
         context: int = CONTEXT,
         chunk: int = 64,
         max_requests: int = 8,
+        disk: DiskTier | None = None,
     ) -> Model:
         """A model with a cache of its own."""
         config = self.weights.config
         arena = PageArena(num_pages, config.num_attention_layers, Decoder.page_floats(config))
-        limits = Limits(chunk + 16 * max_requests, 16 * max_requests, max_requests, context)
+        rows = 16 * max_requests
+        limits = Limits(chunk + rows, rows, max_requests, context, self.state_dtype)
         decoder = Decoder(self.weights, limits, arena.pages)
         return Model(
             decoder=decoder,
             arena=arena,
-            cache=PrefixCache(arena, requires_state=decoder.states is not None),
+            cache=PrefixCache(arena, disk=disk, requires_state=decoder.states is not None),
             text=self.text,
             times=StepTimes((1, 16), (1.0, 2.0)),
             context_length=context,
