@@ -61,6 +61,7 @@ def load_model(
         max_context=files.config.max_position_embeddings,
         wanted_context=wanted.context_length,
         available_bytes=max(budget.available_bytes() - files.weight_bytes - state_bytes, 0),
+        has_states=files.config.linear is not None,
     )
     weights = load_weights(
         files, lambda done, total: on_progress("Loading weights", done, total), is_cancelled

@@ -30,7 +30,12 @@ class MemoryPlan:
 
 
 def plan(
-    *, page_bytes: int, max_context: int, wanted_context: int | None, available_bytes: int
+    *,
+    page_bytes: int,
+    max_context: int,
+    wanted_context: int | None,
+    available_bytes: int,
+    has_states: bool = False,
 ) -> MemoryPlan:
     """Pages for the wanted context (default: what the model was trained for, as far as it fits).
 
@@ -49,7 +54,7 @@ def plan(
     context = fits if wanted_context is None else wanted_context
     _check(context, max_context=max_context, fits=fits, page_bytes=page_bytes, budget=budget)
     wanted_pages = int(CONTEXTS_KEPT * _pages(context)) + 1
-    snapshot_bytes = int(available_bytes * SNAPSHOT_SHARE)
+    snapshot_bytes = int(available_bytes * SNAPSHOT_SHARE) if has_states else 0
     return MemoryPlan(min(wanted_pages, affordable), context, page_bytes, snapshot_bytes)
 
 
