@@ -84,7 +84,7 @@ def load_model(
         cache=PrefixCache(
             arena,
             disk=disk,
-            requires_state=decoder.states is not None,
+            requires_state=decoder.needs_state,
             snapshot_bytes=plan.snapshot_bytes,
         ),
         text=text,
@@ -131,6 +131,7 @@ def _disk_tier(config: EngineConfig, files: ModelFiles, arena: PageArena) -> Dis
         num_layers=model.num_attention_layers,
         head_dim=model.head_dim,
         state=config.state_dtype if model.linear is not None else "",
+        drafter="mtp" if model.num_mtp_layers else "",
         rope=f"{PAGE_TOKENS} {model.rope_theta} {model.rope_scaling}",
     )
     return DiskTier(config.cache_folder, key, capacity_bytes=config.cache_capacity_bytes)

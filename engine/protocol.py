@@ -82,6 +82,7 @@ class Drafting(Enum):
     AUTO = "auto"
     OFF = "off"
     LOOKUP = "lookup"
+    MTP = "mtp"  # the model's own module; refused when it has none
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hearth.engine.draft.mtp import draft_by_mtp
 from hearth.engine.round import Segment
 from hearth.kernels.kv import PAGE_TOKENS
 
@@ -50,14 +51,21 @@ class RowPlanner:
 
     def _replying(self, replying: list[Sequence]) -> list[Segment]:
         """One segment per reply: the anchor and its drafts."""
-        segments: list[Segment] = []
         for sequence in replying:
             sequence.plan_drafts(other_rows=len(replying) - 1)
-            ids = (sequence.ids[-1], *sequence.drafts)
-            if self._make_pages(sequence, sequence.num_computed + len(ids)):
-                start = sequence.num_computed
-                segments.append(Segment(sequence, ids, start, len(ids), commits=False))
-        return segments
+        ready = [sequence for sequence in replying if self._has_pages(sequence)]
+        drafting = [sequence for sequence in ready if sequence.mtp_depth]
+        if drafting:
+            draft_by_mtp(self._model.decoder, drafting)
+        return [self._replying_segment(sequence) for sequence in ready]
+
+    def _has_pages(self, sequence: Sequence) -> bool:
+        num_drafts = max(len(sequence.drafts), sequence.mtp_depth)
+        return self._make_pages(sequence, sequence.num_computed + 1 + num_drafts)
+
+    def _replying_segment(self, sequence: Sequence) -> Segment:
+        ids = (sequence.ids[-1], *sequence.drafts)
+        return Segment(sequence, ids, sequence.num_computed, len(ids), commits=False)
 
     def _reading(self, reading: list[Sequence], beside: list[Segment]) -> list[Segment]:
         """Pieces of prompts. Readers share the rows evenly, and what a short one leaves goes to the

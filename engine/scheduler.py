@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hearth.engine.errors import HearthError, UserError
 from hearth.engine.protocol import (
+    Drafting,
     Failed,
     Finished,
     FinishReason,
@@ -158,6 +159,11 @@ class Scheduler:
         model, request = self._model, waiting.request
         if request.prompt.raw_ids == ():
             raise UserError("There is nothing to read in this request.")
+        if request.drafting is Drafting.MTP and model.decoder.hiddens is None:
+            raise UserError(
+                "This model has no MTP module to draft with.",
+                action="Choose another way of drafting, or a version of the model with MTP.",
+            )
         prompt = model.text.build(request.prompt)
         if len(prompt.ids) >= model.context_length:
             raise UserError(
@@ -173,7 +179,7 @@ class Scheduler:
             slot=self._free_slots.pop(),
             submitted=waiting.submitted,
             context_length=model.context_length,
-            stops=snapshot_points(prompt) if model.decoder.states is not None else (),
+            stops=snapshot_points(prompt) if model.decoder.needs_state else (),
         )
         sequence.timing.started = time.perf_counter()
         sequence.prefix = self._take_prefix(sequence)
@@ -183,6 +189,9 @@ class Scheduler:
     def _take_prefix(self, sequence: Sequence) -> Prefix | None:
         """Go on from what is known of the sequence's ids, or from the beginning."""
         prefix = self._model.cache.lookup(sequence.ids) if sequence.request.use_cache else None
+        if prefix is not None and prefix.state and not self._model.decoder.fits(prefix.state):
+            self._model.cache.give_back(prefix)
+            prefix = None
         if prefix is not None:
             sequence.pages = list(prefix.pages)
             sequence.num_computed = prefix.num_tokens

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearth.engine.draft.depth import FIXED_DEPTH, DepthController, StepTimes
+from hearth.engine.draft.depth import FIXED_DEPTH, MTP_DEPTH, DepthController, StepTimes
 from hearth.engine.draft.lookup import LookupDrafter
 from hearth.engine.protocol import Drafting, FinishReason, Request, Usage
 from hearth.engine.sampling import TokenCounts, draw, needs_counts
@@ -82,7 +82,8 @@ class Sequence:
             if needs_counts(request.sampling)
             else None
         )
-        self._lookup = LookupDrafter() if request.drafting is not Drafting.OFF else None
+        looks_up = request.drafting in (Drafting.AUTO, Drafting.LOOKUP)
+        self._lookup = LookupDrafter() if looks_up else None
         self._depth = DepthController(times)
         self._proposal: list[int] = []
         self.drafts: list[int] = []
@@ -134,6 +135,22 @@ class Sequence:
             wanted = self._depth.depth(other_rows)
         self._proposal = self._lookup.propose(min(max(wanted, 1), limit))
         self.drafts = self._proposal[: min(wanted, limit)]
+
+    @property
+    def mtp_depth(self) -> int:
+        """How many tokens the model's own module is to draft in this round."""
+        if self.request.drafting is not Drafting.MTP:
+            return 0
+        return max(min(MTP_DEPTH, self.tokens_left - 1), 0)
+
+    def take_drafts(self, tokens: list[int]) -> None:
+        self._proposal = self.drafts = tokens
+
+    def guess(self, logits: NDArray[np.float32], place: int) -> int:
+        """A drafted token, ``place`` tokens behind the last known one, with the noise that the real
+        draw there will use."""
+        valid = logits[: self._vocabulary.size]
+        return draw(valid, self.request.sampling, len(self.ids) + place)
 
     # ------------------------------------------------------------------------------------ sampling
 

@@ -31,20 +31,26 @@ def paged_attention(
     scale: float,
     out: torch.Tensor,
     shape: HeadShape,
+    *,
+    first: int = 0,
 ) -> None:
-    """out [M, Hq * D]: row m attends to positions 0..positions[m] of its request, inclusive.
+    """out [M, Hq * D]: row m attends to positions first..positions[m] of its request, inclusive;
+    ``first`` is 0, or 1 where nothing is kept for the beginning. Rows before it become zero.
 
     q [M, Hq * query step] may be a column slice; pages [num_pages, L, page_floats]; float32. Rows
     of padding (negative request) become zero.
     """
     if backend() == "reference":
-        submit(Thunk(lambda: _reference(q, places, pages, layer, scale, out, shape)))
+        submit(Thunk(lambda: _reference(q, places, pages, layer, scale, out, shape, first)))
         return
     from hearth.kernels import jit
     from hearth.kernels.graph import float_bits
 
+    assert first in (0, 1), "at most the first position is left out"
+
     assert shape.head_dim % 16 == 0, f"head size {shape.head_dim} is not a multiple of 16"
-    address = jit.compiler().address(f"attention_{shape.head_dim}", _emitter(shape.head_dim))
+    name = f"attention_{shape.head_dim}_from_{first}"
+    address = jit.compiler().address(name, _emitter(shape.head_dim, first))
     arguments = (
         q.data_ptr(),
         places.positions.data_ptr(),
@@ -74,30 +80,31 @@ def _reference(
     scale: float,
     out: torch.Tensor,
     shape: HeadShape,
+    first: int,
 ) -> None:
     import torch
 
     for row in range(q.shape[0]):
         request, position = int(places.row_request[row]), int(places.positions[row])
-        if request < 0:
+        if request < 0 or position < first:
             out[row] = 0.0
             continue
         count = position + 1
         ids = places.page_table[request, : -(-count // PAGE_TOKENS)]
         views = [page_views(pages[int(page), layer], shape) for page in ids]
-        keys = torch.cat([key for key, _ in views], dim=2)[:, :, :count]
-        values = torch.cat([value for _, value in views], dim=1)[:, :count]
+        keys = torch.cat([key for key, _ in views], dim=2)[:, :, first:count]
+        values = torch.cat([value for _, value in views], dim=1)[:, first:count]
         queries = q[row].view(shape.num_heads, shape.query_step)[:, : shape.head_dim]
         heads = queries.reshape(shape.num_kv_heads, -1, shape.head_dim)
         weights = torch.softmax(heads @ keys * scale, dim=-1)
         out[row] = (weights @ values).flatten()
 
 
-def _emitter(head_dim: int) -> Callable[[str], ir.Module]:
-    return lambda name: _emit(name, head_dim)
+def _emitter(head_dim: int, first: int) -> Callable[[str], ir.Module]:
+    return lambda name: _emit(name, head_dim, first)
 
 
-def _emit(name: str, head_dim: int) -> ir.Module:
+def _emit(name: str, head_dim: int, first: int) -> ir.Module:
     """A chunk is (head, row), heads outermost: neighbours read the same keys."""
     from hearth.kernels.emit import F32, I32, I64, VF, Kernel, const, i64
 
@@ -113,6 +120,8 @@ def _emit(name: str, head_dim: int) -> ir.Module:
     request = b.sext(kernel.load(kernel.pointer(2, I32), row), I64)
     position = b.sext(kernel.load(kernel.pointer(1, I32), row), I64)
     live = b.icmp_signed(">=", request, i64(0))
+    if first:
+        live = b.and_(live, b.icmp_signed(">=", position, i64(first)))
     count = b.select(live, b.add(position, i64(1)), i64(0))
     table = kernel.at(kernel.pointer(3, I32), b.mul(request, kernel.integer(9)))
     head_floats = i64(head_dim * PAGE_TOKENS)
@@ -131,6 +140,8 @@ def _emit(name: str, head_dim: int) -> ir.Module:
         left = b.sub(count, b.mul(page, i64(PAGE_TOKENS)))
         filled = kernel.minimum(left, i64(PAGE_TOKENS))
         best = _scores(kernel, q, keys, filled, scores, kernel.real(6), head_dim)
+        if first:  # the first page is merged without its first position
+            best = _without_first(kernel, page, filled, scores, best)
         _merge(kernel, values, filled, scores, best, (maximum, total, sums), head_dim)
     inverse = b.select(live, b.fdiv(const(F32, 1.0), b.load(total)), const(F32, 0.0))
     for dim in range(0, head_dim, 16):
@@ -172,6 +183,21 @@ def _scores(
             kernel.store_vector(score, scores, at)
             b.store(kernel.maximum(score, b.load(best)), best)
     return kernel.max_lanes(b.load(best))
+
+
+def _without_first(kernel: Any, page: Any, filled: Any, scores: Any, best: Any) -> Any:
+    """Take position 0 of page 0 out of its scores; returns the maximum of the others."""
+    from hearth.kernels.emit import F32, VF, const, i64
+
+    b = kernel.b
+    lowest = const(F32, float("-inf"))
+    is_first = b.icmp_signed("==", page, i64(0))
+    kernel.store(b.select(is_first, lowest, kernel.load(scores, i64(0))), scores, i64(0))
+    others = kernel.variable(VF)
+    b.store(const(VF, float("-inf")), others)
+    with kernel.loop(filled, step=16) as at:
+        b.store(kernel.maximum(kernel.load_vector(scores, at), b.load(others)), others)
+    return b.select(is_first, kernel.max_lanes(b.load(others)), best)
 
 
 def _merge(

@@ -106,6 +106,11 @@ class PrefixCache:
         pages = tuple(node.page for node in hit.nodes)
         return Prefix(hit.tokens, pages, hit.tokens - num_restored, num_restored, hit.state)
 
+    def give_back(self, prefix: Prefix) -> None:
+        """Release a hit that is not used after all."""
+        for page in prefix.pages:
+            self._arena.release(page)
+
     # ----------------------------------------------------------------------------------- inserting
 
     def insert(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hearth.engine.cache.states import StatePayload
 from hearth.kernels.segments import StateView
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hearth.engine.model.config import LinearAttention
 
 LOST = -1 << 40  # the position of a state that fits no text
@@ -104,36 +105,32 @@ class StateArena:
     def snapshot_bytes(self) -> int:
         return self.recurrent[0, 0].nbytes + self.conv[0, 0].nbytes
 
-    def reset(self, slot: int) -> None:
-        """The state before the first token."""
-        self._slots[slot] = SlotState()
-        self.recurrent[0, slot] = 0.0
-        self.conv[0, slot] = 0.0
-
-    def snapshot(self, slot: int) -> StatePayload:
+    def snapshot(self, slot: int) -> dict[str, torch.Tensor]:
         """A copy of a state that has no rows left in its window."""
         state = self._slots[slot]
         assert state.num_kept == 0, "kept rows are replayed before a snapshot is taken"
-        side = state.side
-        return StatePayload(
-            {
-                "recurrent": self.recurrent[side, slot].clone(),
-                "conv": self.conv[side, slot].clone(),
-            }
-        )
+        return {
+            "recurrent": self.recurrent[state.side, slot].clone(),
+            "conv": self.conv[state.side, slot].clone(),
+        }
 
-    def fits(self, payload: StatePayload) -> bool:
+    def fits(self, tensors: Mapping[str, torch.Tensor]) -> bool:
         """Whether a snapshot (which may come from disk) is one of this model's."""
         wanted = {"recurrent": self.recurrent[0, 0], "conv": self.conv[0, 0]}
-        found = payload.tensors
         return all(
-            name in found and found[name].shape == part.shape and found[name].dtype == part.dtype
+            name in tensors
+            and tensors[name].shape == part.shape
+            and tensors[name].dtype == part.dtype
             for name, part in wanted.items()
         )
 
-    def restore(self, slot: int, payload: StatePayload, num_tokens: int) -> None:
-        """Go on behind ``num_tokens`` from a snapshot that fits."""
-        assert self.fits(payload), "the snapshot is one of this model's"
+    def begin(self, slot: int, tensors: Mapping[str, torch.Tensor], num_tokens: int) -> None:
+        """Go on behind ``num_tokens`` from a snapshot that fits; from zeros before the first."""
+        assert num_tokens == 0 or self.fits(tensors), "the snapshot is one of this model's"
         self._slots[slot] = SlotState(num_tokens=num_tokens)
-        self.recurrent[0, slot] = payload.tensors["recurrent"]
-        self.conv[0, slot] = payload.tensors["conv"]
+        if num_tokens:
+            self.recurrent[0, slot] = tensors["recurrent"]
+            self.conv[0, slot] = tensors["conv"]
+        else:
+            self.recurrent[0, slot] = 0.0
+            self.conv[0, slot] = 0.0

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DEPTHS = (0, 1, 3, 7, 15)
 FIXED_DEPTH = 7  # for a drafting mode that the user has named
+MTP_DEPTH = 3  # the module was trained for a few steps of its own
 PRIOR_ACCEPTED, PRIOR_REJECTED = 1.0, 1.0  # a new request is neither a copy nor prose
 MEMORY = 0.9  # weight of the past per round: about the last ten rounds count
 MARGIN = 1.05  # drafting has to promise more than 5 % to be tried

@@ -44,22 +44,40 @@ class AttentionMixer:
         self._qkv = torch.empty(max_rows, self._q_columns + 2 * config.kv_size)
         self._attended = torch.empty(max_rows, config.q_size)
 
-    def launch(self, layer: Attention, page_layer: int, x: torch.Tensor, places: RowPlaces) -> None:
-        """x [M, H] += o(attention(norm(x))); keys and values go to ``page_layer`` of the pages."""
-        config, shape, rows = self._config, self._shape, x.shape[0]
-        normed, qkv, attended = self._normed[:rows], self._qkv[:rows], self._attended[:rows]
+    def launch(
+        self,
+        layer: Attention,
+        page_layer: int,
+        x: torch.Tensor,
+        places: RowPlaces,
+        *,
+        first: int = 0,
+    ) -> None:
+        """x [M, H] += o(attention(norm(x))); keys and values go to ``page_layer`` of the pages.
+        ``first``: position of the first key (kernels/attention.py)."""
+        config, shape = self._config, self._shape
+        attended = self._attended[: x.shape[0]]
+        q = self.launch_keys(layer, page_layer, x, places)
+        scale = config.head_dim**-0.5
+        paged_attention(q, places, self._pages, page_layer, scale, attended, shape, first=first)
+        if config.attn_output_gate:
+            gates = q[:, config.head_dim :]
+            sigmoid_gate(attended, gates, head_dim=config.head_dim, gate_stride=shape.query_step)
+        linear(attended, layer.o, x, accumulate=True)
+
+    def launch_keys(
+        self, layer: Attention, page_layer: int, x: torch.Tensor, places: RowPlaces
+    ) -> torch.Tensor:
+        """Only keys and values of norm(x), to the pages; returns the queries."""
+        rows, config = x.shape[0], self._config
+        normed, qkv = self._normed[:rows], self._qkv[:rows]
         rms_norm(x, layer.norm, config.rms_norm_eps, normed)
         layer.qkv.launch(normed, qkv)
         first_v = self._q_columns + config.kv_size
         q, k, v = qkv[:, : self._q_columns], qkv[:, self._q_columns : first_v], qkv[:, first_v:]
         self._norm_heads(layer, q, k)
-        rope_write(q, k, v, places, self._rope, self._pages, page_layer, shape)
-        scale = config.head_dim**-0.5
-        paged_attention(q, places, self._pages, page_layer, scale, attended, shape)
-        if config.attn_output_gate:
-            gates = q[:, config.head_dim :]
-            sigmoid_gate(attended, gates, head_dim=config.head_dim, gate_stride=shape.query_step)
-        linear(attended, layer.o, x, accumulate=True)
+        rope_write(q, k, v, places, self._rope, self._pages, page_layer, self._shape)
+        return q
 
     def _norm_heads(self, layer: Attention, q: torch.Tensor, k: torch.Tensor) -> None:
         if layer.q_norm is None or layer.k_norm is None:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
 if TYPE_CHECKING:
@@ -80,11 +81,44 @@ def random_model(seed: int = 3, **changes: Any) -> Any:
     return model
 
 
-def save(model: Any, folder: Path) -> Path:
-    """The model's folder with a byte-level tokenizer."""
+def save(model: Any, folder: Path, *, with_mtp: bool = True) -> Path:
+    """The model's folder with a byte-level tokenizer, and a random MTP module."""
     model.save_pretrained(folder)
     write_tokenizer(folder)
+    if with_mtp:
+        file = folder / "model.safetensors"
+        save_file(load_file(file) | mtp_tensors(model.config), file, {"format": "pt"})
     return folder
+
+
+def mtp_tensors(config: Qwen3_5TextConfig) -> dict[str, torch.Tensor]:
+    """Under their published names."""
+    hidden, ffn = config.hidden_size, config.intermediate_size
+    q_size = config.num_attention_heads * config.head_dim
+    kv_size = config.num_key_value_heads * config.head_dim
+    matrices = {
+        "fc": (hidden, 2 * hidden),
+        "layers.0.self_attn.q_proj": (2 * q_size, hidden),
+        "layers.0.self_attn.k_proj": (kv_size, hidden),
+        "layers.0.self_attn.v_proj": (kv_size, hidden),
+        "layers.0.self_attn.o_proj": (hidden, q_size),
+        "layers.0.mlp.gate_proj": (ffn, hidden),
+        "layers.0.mlp.up_proj": (ffn, hidden),
+        "layers.0.mlp.down_proj": (hidden, ffn),
+    }
+    vectors = {
+        "norm": hidden,
+        "pre_fc_norm_embedding": hidden,
+        "pre_fc_norm_hidden": hidden,
+        "layers.0.input_layernorm": hidden,
+        "layers.0.post_attention_layernorm": hidden,
+        "layers.0.self_attn.q_norm": config.head_dim,
+        "layers.0.self_attn.k_norm": config.head_dim,
+    }
+    torch.manual_seed(12)
+    result = {n: torch.randn(shape) * 2 / shape[1] ** 0.5 for n, shape in matrices.items()}
+    result |= {name: torch.randn(size) * 0.2 for name, size in vectors.items()}
+    return {f"mtp.{name}.weight": value for name, value in result.items()}
 
 
 def write_tokenizer(folder: Path) -> None:

@@ -139,7 +139,7 @@ class Loaded:
         return Model(
             decoder=decoder,
             arena=arena,
-            cache=PrefixCache(arena, disk=disk, requires_state=decoder.states is not None),
+            cache=PrefixCache(arena, disk=disk, requires_state=decoder.needs_state),
             text=self.text,
             times=StepTimes((1, 16), (1.0, 2.0)),
             context_length=context,
