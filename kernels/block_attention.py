@@ -86,7 +86,8 @@ def _reference(
 
 def _by_head(rows: torch.Tensor, shape: HeadShape) -> torch.Tensor:
     """[Hkv, N, D] from [N, Hkv * D]."""
-    return rows.unflatten(1, (shape.num_kv_heads, shape.head_dim)).transpose(0, 1).contiguous()
+    heads: torch.Tensor = rows.unflatten(1, (shape.num_kv_heads, shape.head_dim))
+    return heads.transpose(0, 1).contiguous()
 
 
 def visible(
@@ -97,4 +98,5 @@ def visible(
     distance = queries - torch.arange(num_context + num_rows)
     nearest = 0 if is_causal else -num_rows
     farthest = num_context + num_rows if window is None else window
-    return torch.logical_and(distance >= nearest, distance < farthest)
+    seen: torch.Tensor = (distance >= nearest) & (distance < farthest)
+    return seen

@@ -10,6 +10,9 @@ import pytest
 import torch
 from float64 import hybrid
 from float64_models import float64_of, save_tiny_hybrid
+from reference_models import HearthLogits
+
+from hearth.engine.weights.model_files import open_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +66,15 @@ def test_positions_of_images_against_transformers(tmp_path: Path) -> None:
     assert relative_error(ours, theirs.logits[0].numpy()) < 1e-5
     plain = hybrid.forward(tensors, config, ids)["logits"]
     assert relative_error(plain, theirs.logits[0].numpy()) > 1e-3, "the positions matter"
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_engine_against_float64(tmp_path: Path, tied: bool) -> None:
+    ids = random_ids(130)
+    folder = save_tiny_hybrid(tmp_path, tied=tied)
+    ours = HearthLogits(open_model(folder), max_tokens=len(ids)).feed(ids.tolist()).numpy()
+    theirs = hybrid.forward(*float64_of(folder), ids)["logits"]
+    assert relative_error(ours, theirs) < 1e-4
 
 
 def random_rows(length: int) -> hybrid.DeltaRows:
