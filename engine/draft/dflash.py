@@ -96,6 +96,7 @@ class DflashDrafter:
         side by side. Of a long prompt only the rows within the longest window are computed.
         """
         config, weights = self.config, self._weights
+        assert len(taps) > 0, "some tokens were committed"
         assert context.is_empty or position == context.end, "positions follow each other"
         needed = context.rows_needed(len(taps))
         if needed < len(taps):  # they push everything else out

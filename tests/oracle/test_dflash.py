@@ -70,7 +70,7 @@ def relative_error(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
 
 
-@pytest.mark.parametrize("length", [0, 1, 5, 11, 12, 13, 40])
+@pytest.mark.parametrize("length", [0, 5, 11, 12, 40])
 @pytest.mark.parametrize("depth", [1, 3, BLOCK - 1])
 def test_block_forward(pair: Pair, length: int, depth: int) -> None:
     """Contexts shorter and longer than the window, blocks shorter than the longest."""
