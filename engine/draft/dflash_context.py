@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hearth.engine.draft.dflash_config import DflashConfig
 
-FIRST_SLOTS = 256  # of a layer that keeps everything; doubled when full
+FIRST_SLOTS = 256  # doubled when full, up to the window: most chats are short
 END = "drafter.end"
 
 
@@ -24,8 +24,8 @@ class LayerRing:
     """One layer's keys and values [C, Hkv * D]: position p lies in slot p % C."""
 
     def __init__(self, kv_size: int, window: int | None) -> None:
-        self._keeps_all = window is None
-        slots = FIRST_SLOTS if window is None else window - 1
+        self.max_rows = None if window is None else window - 1
+        slots = FIRST_SLOTS if self.max_rows is None else min(FIRST_SLOTS, self.max_rows)
         self._keys = torch.empty(slots, kv_size)
         self._values = torch.empty(slots, kv_size)
         self.first = self.end = 0
@@ -39,8 +39,7 @@ class LayerRing:
             self.first = self.end = start
         assert start == self.end, "positions follow each other"
         stop = start + len(keys)
-        if self._keeps_all:
-            self._make_room(stop - self.first)
+        self._make_room(stop - self.first)
         slots = len(self._keys)
         kept = min(len(keys), slots)
         places = torch.arange(stop - kept, stop) % slots
@@ -52,6 +51,8 @@ class LayerRing:
         slots = len(self._keys)
         while slots < num_positions:
             slots *= 2
+        if self.max_rows is not None:
+            slots = min(slots, self.max_rows)
         if slots == len(self._keys):
             return
         places = torch.arange(self.first, self.end) % slots
@@ -59,10 +60,6 @@ class LayerRing:
         self._keys = torch.empty(slots, keys.shape[1])
         self._values = torch.empty(slots, keys.shape[1])
         self._keys[places], self._values[places] = keys, values
-
-    def max_rows(self) -> int | None:
-        """The most rows that a restored state can have."""
-        return None if self._keeps_all else len(self._keys)
 
 
 class DflashContext:
@@ -123,12 +120,11 @@ class DflashContext:
 def _fits(
     config: DflashConfig, ring: LayerRing, keys: torch.Tensor, values: torch.Tensor, end: int
 ) -> bool:
-    limit = ring.max_rows()
     return (
         keys.dtype == values.dtype == torch.float32
         and keys.shape == values.shape
         and keys.ndim == 2
         and keys.shape[1] == config.kv_size
         and len(keys) <= end
-        and (limit is None or len(keys) <= limit)
+        and (ring.max_rows is None or len(keys) <= ring.max_rows)
     )
