@@ -117,7 +117,7 @@ def _refuse_other_folders(path: Path) -> None:
 
 def _tensors(path: Path, config: ModelConfig) -> dict[str, WeightEntry]:
     entries: dict[str, WeightEntry] = {}
-    for shard in _shards(path):
+    for shard in shards_of(path):
         for tensor in open_safetensors(shard).values():
             name = _canonical(tensor.name)
             if name is None:
@@ -162,7 +162,7 @@ def _entry(shard: Path, name: str, tensor: SafeTensor, config: ModelConfig) -> T
     return TensorEntry(name, shape, tensor.ggml_type, tensor.raw(), transform=transform)
 
 
-def _shards(path: Path) -> list[Path]:
+def shards_of(path: Path) -> list[Path]:
     """The index's files when there is one: other exports may lie beside them."""
     single = path / "model.safetensors"
     if (path / INDEX).exists():
