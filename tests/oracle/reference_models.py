@@ -8,11 +8,14 @@ import torch
 
 from hearth.engine.cache.pages import PageArena
 from hearth.engine.check.reference import HF_LAYER_NAMES, HF_NAMES, hf_name, llama_of
-from hearth.engine.model.decoder import Decoder, Limits, RowRun, load_weights
+from hearth.engine.model.decoder import Decoder, DraftRow, Limits, RowRun, load_weights
 from hearth.kernels.kv import PAGE_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from hearth.engine.weights.model_files import ModelFiles
 
@@ -45,3 +48,13 @@ class HearthLogits:
         self._decoder.inputs.place(0, 0, self._num_done, ids)
         self._num_done += count
         return self._decoder.forward(count, count, [RowRun(0, 0, count, commits=True)]).clone()
+
+    def draft(self, anchor: int, drafted: Sequence[int]) -> NDArray[np.float32]:
+        """Logits [1 + len(drafted), V] of the MTP module behind the anchor and each draft."""
+        pages = tuple(self._decoder.inputs.page_table[0].tolist())
+        rows = [
+            DraftRow(0, token, self._num_done + step, pages)
+            for step, token in enumerate((anchor, *drafted))
+        ]
+        lines = [self._decoder.draft([row], is_first=row is rows[0]).clone() for row in rows]
+        return torch.cat(lines).numpy()
