@@ -85,6 +85,13 @@ def inspect_model(path: Path) -> ModelFacts:
     )
 
 
+def synthetic_model(shape: str, checkpoint: str | None) -> Path:
+    """The name of a model of true shape with random weights; engines open it like a path."""
+    from hearth.engine.weights.shapes import FORMATS, synthetic_path
+
+    return synthetic_path(shape, checkpoint or FORMATS[0])
+
+
 def add_bench_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from hearth.engine import bench
 
