@@ -17,7 +17,7 @@ import torch
 from hearth.kernels import ggml_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 LANES = 16
 TILES_PER_UNIT = 4  # outputs are padded to units of 64, what the one-row kernel takes at once
@@ -106,10 +106,31 @@ def _decoded_slabs(
 
 def pack_blocks(slabs: Sequence[ggml_blocks.Blocks]) -> PackedLinear:
     """Pack decoded rows, given in slabs whose row counts are multiples of 64 but for the last."""
-    form = _format_of(slabs)
     num_rows = sum(slab.codes.shape[0] for slab in slabs)
-    data = torch.cat([_pack_slab(slab, form) for slab in slabs])
-    return PackedLinear((num_rows, slabs[0].codes.shape[1]), form, data)
+    return pack_slabs((num_rows, slabs[0].codes.shape[1]), _format_of(slabs), slabs)
+
+
+def pack_slabs(
+    shape: tuple[int, int], form: WeightFormat, slabs: Iterable[ggml_blocks.Blocks]
+) -> PackedLinear:
+    """Pack decoded rows of a known format as they come: one slab is held at a time. ``row_slabs``
+    says how many rows each has."""
+    packed = PackedLinear(shape, form, torch.empty(0, dtype=torch.uint8))
+    data = torch.empty(packed.num_units * TILES_PER_UNIT * packed.tile_bytes, dtype=torch.uint8)
+    done = 0
+    for slab in slabs:
+        tiles = _pack_slab(slab, form)
+        data[done : done + len(tiles)] = tiles
+        done += len(tiles)
+    assert done == len(data), "slabs hold all rows, each but the last whole units"
+    return PackedLinear(shape, form, data)
+
+
+def row_slabs(num_rows: int, columns: int, max_weights: int) -> Iterator[slice]:
+    """Rows in whole units of at most ``max_weights`` weights (but at least one unit)."""
+    step = max(max_weights // columns // UNIT, 1) * UNIT
+    for start in range(0, num_rows, step):
+        yield slice(start, min(start + step, num_rows))
 
 
 def _format_of(slabs: Sequence[ggml_blocks.Blocks]) -> WeightFormat:
