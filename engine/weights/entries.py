@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from hearth.kernels import ggml_blocks, packing
+from hearth.kernels import ggml_blocks, packing, packing_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ class TensorEntry:
 
     def packed(self) -> packing.PackedLinear:
         assert self.transform is None, "only vectors are transformed"
-        return packing.pack_gguf(self.raw, self.ggml_type, self.row_order)
+        return packing_gguf.pack_gguf(self.raw, self.ggml_type, self.row_order)
 
     def row_values(self, rows: slice) -> torch.Tensor:
         """float32 of some rows of a matrix, in the wanted order."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hearth.kernels import ggml_blocks, packing
+from hearth.kernels import ggml_blocks, packing, packing_gguf
 from hearth.kernels.packing import WeightFormat
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _k_quant(ggml_type: int) -> StoredFormat:
     sample = torch.randint(
         0, 256, (packing.UNIT, layout.num_bytes), dtype=torch.uint8, generator=generator
     )
-    form = packing.pack_gguf(sample, ggml_type).format
+    form = packing_gguf.pack_gguf(sample, ggml_type).format
     max_code = (1 << K_QUANT_BITS[ggml_type]) - 1
 
     def num_bytes(n: int, k: int) -> int:

@@ -20,7 +20,7 @@ from hearth.engine.weights.model_files import open_model
 from hearth.engine.weights.random_weights import NOISE_WORDS
 from hearth.engine.weights.shapes import FORMATS, SHAPES, is_synthetic, synthetic_path
 from hearth.engine.weights.synthetic import open_synthetic
-from hearth.kernels import ggml_blocks, packing
+from hearth.kernels import ggml_blocks, packing, packing_gguf
 
 VECTORS = ("norm", "decay", "dt_bias", "conv")
 
@@ -124,7 +124,7 @@ def padded_bytes(packed: packing.PackedLinear) -> int:
 def test_k_quants_have_the_layout_of_real_blocks(ggml_type: int) -> None:
     layout = ggml_blocks.LAYOUTS[ggml_type]
     raw = torch.randint(0, 256, (300, 2 * layout.num_bytes), dtype=torch.uint8)
-    real = packing.pack_gguf(raw, ggml_type)
+    real = packing_gguf.pack_gguf(raw, ggml_type)
     entry = next(
         e for e in open_synthetic("tiny", "q4_k_m").tensors.values() if e.format == layout.name
     )
