@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hearth.engine.errors import MachineError
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearth.app.profile import Paths
-    from hearth.app.settings import Settings
+    from hearth.app.settings import Settings, WideWeights
     from hearth.engine.bench.output import Reporter
     from hearth.engine.protocol import EnginePort
+    from hearth.engine.weights.requantise import Kind, Requantise
 
 
 def build_engine(
@@ -34,8 +35,25 @@ def build_engine(
         cache_folder=paths.prefix_cache if settings.speed.cache_gigabytes > 0 else None,
         cache_capacity_bytes=int(settings.speed.cache_gigabytes * (1 << 30)),
         num_threads=settings.speed.threads,
+        requantise=requantise_policy(settings.wide_weights),
     )
     return Engine(config, on_wake)
+
+
+def requantise_policy(wanted: WideWeights) -> Requantise:
+    """What to narrow; "auto" is the engine's own choice."""
+    from hearth.engine.weights.requantise import AUTOMATIC, Requantise
+
+    def kind(wish: str, automatic: Kind | None) -> Kind | None:
+        if wish == "auto":
+            return automatic
+        return None if wish == "keep" else cast("Kind", wish)
+
+    return Requantise(
+        head=kind(wanted.head, AUTOMATIC.head),
+        embedding=kind(wanted.embedding, AUTOMATIC.embedding),
+        mtp=kind(wanted.mtp, AUTOMATIC.mtp),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +74,17 @@ class ModelFacts:
     trained_context: int
     cache_bytes_per_token: int
     fingerprint: str
+    requantised: str | None  # what would not be as published
 
 
-def inspect_model(path: Path) -> ModelFacts:
+def inspect_model(path: Path, wide_weights: WideWeights) -> ModelFacts:
     """Read a model's headers. Raises UserError or MachineError with a sentence."""
     from hearth.engine.model.decoder import Decoder
     from hearth.engine.weights.model_files import open_model
+    from hearth.engine.weights.requantise import made_here, requantised
     from hearth.kernels.kv import PAGE_TOKENS
 
-    files = open_model(path)
+    files = requantised(open_model(path), requantise_policy(wide_weights))
     config = files.config
     page_bytes = config.num_hidden_layers * Decoder.page_floats(config) * 4
     return ModelFacts(
@@ -82,7 +102,15 @@ def inspect_model(path: Path) -> ModelFacts:
         trained_context=config.max_position_embeddings,
         cache_bytes_per_token=page_bytes // PAGE_TOKENS,
         fingerprint=files.fingerprint,
+        requantised=made_here(files),
     )
+
+
+def synthetic_model(shape: str, checkpoint: str | None) -> Path:
+    """The name of a model of true shape with random weights; engines open it like a path."""
+    from hearth.engine.weights.shapes import FORMATS, synthetic_path
+
+    return synthetic_path(shape, checkpoint or FORMATS[0])
 
 
 def add_bench_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

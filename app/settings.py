@@ -34,6 +34,18 @@ class ModelChoice(_Section):
     context_length: int | None = Field(default=None, ge=128)
 
 
+class WideWeights(_Section):
+    """Matrices that a checkpoint leaves in 16 bits: kept, or narrowed while the model is opened.
+    "auto" is what the device gains from; on the CPU that is "keep"."""
+
+    head: Literal["auto", "keep", "int8", "int4"] = "auto"
+    embedding: Literal["auto", "keep", "int8", "int4"] = "auto"
+    mtp: Literal["auto", "keep", "int8", "int4"] = "auto"
+
+    def keep_all(self) -> None:
+        self.head = self.embedding = self.mtp = "keep"
+
+
 class Sampling(_Section):
     """Defaults of ``engine.protocol.SamplingParams``. The starter model is small: a little warmth
     and a repetition penalty keep it from circling."""
@@ -67,6 +79,7 @@ class Window(_Section):
 class Settings(_Section):
     appearance: Appearance = Field(default_factory=Appearance)
     model: ModelChoice = Field(default_factory=ModelChoice)
+    wide_weights: WideWeights = Field(default_factory=WideWeights)
     sampling: Sampling = Field(default_factory=Sampling)
     speed: Speed = Field(default_factory=Speed)
     window: Window = Field(default_factory=Window)

@@ -15,6 +15,7 @@ from hearth.engine.loading import LoadRequest, load_model
 from hearth.engine.protocol import Failed, Loaded, LoadFailed, Loading, Saved, Trouble, Unloaded
 from hearth.engine.saving import Saver
 from hearth.engine.scheduler import Scheduler
+from hearth.engine.weights.requantise import KEEP
 from hearth.kernels import graph
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hearth.engine.protocol import Event, Request
     from hearth.engine.rows import Model
     from hearth.engine.text.prompt import TextModel
+    from hearth.engine.weights.requantise import Requantise
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class EngineConfig:
     cache_folder: where prefixes are kept over a restart; None keeps nothing.
     max_logit_rows: rows of a pass that can be drawn from (anchors and drafts of all replies).
     state_dtype: of recurrent states: float32, or float16, which rounds behind every token.
+    requantise: wide matrices that are narrowed while a model is opened.
     """
 
     cache_folder: Path | None = None
@@ -48,6 +51,7 @@ class EngineConfig:
     prefill_chunk: int = 256
     max_logit_rows: int = 128
     state_dtype: str = "float32"
+    requantise: Requantise = KEEP
 
     def __post_init__(self) -> None:
         assert self.max_requests * 16 <= self.max_logit_rows, "every reply may verify 16 rows"

@@ -23,6 +23,7 @@ from hearth.engine.protocol import ModelInfo
 from hearth.engine.rows import Model
 from hearth.engine.text.prompt import load_text
 from hearth.engine.weights.model_files import open_model
+from hearth.engine.weights.requantise import made_here, requantised
 from hearth.kernels import graph
 from hearth.kernels.kv import PAGE_TOKENS
 
@@ -50,7 +51,7 @@ def load_model(
     is_cancelled: Callable[[], bool],
 ) -> tuple[Model, ModelInfo]:
     """Raises HearthError with a sentence when the model cannot be opened or does not fit."""
-    files = open_model(wanted.path)
+    files = requantised(open_model(wanted.path), config.requantise)
     on_progress("Reading the tokenizer", 0, files.weight_bytes)
     text = load_text(files.text)
     num_layers = files.config.num_attention_layers
@@ -150,4 +151,5 @@ def _info(files: ModelFiles, has_chat_template: bool, context_length: int) -> Mo
         kernels=graph.backend(),
         fingerprint=f"{files.fingerprint}-{NUMERIC_VERSION}",
         has_chat_template=has_chat_template,
+        requantised=made_here(files),
     )

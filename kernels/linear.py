@@ -8,7 +8,8 @@ import torch
 
 from hearth.kernels import packing
 from hearth.kernels.graph import KernelLaunch, Thunk, backend, submit, usable_cores
-from hearth.kernels.packing import PackedLinear, concatenate, pack_float, pack_gguf
+from hearth.kernels.packing import PackedLinear, concatenate, pack_float
+from hearth.kernels.packing_gguf import pack_gguf
 
 __all__ = ["PackedLinear", "concatenate", "linear", "pack_float", "pack_gguf"]
 

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hearth.kernels import ggml_blocks
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hearth.kernels import ggml_blocks
 
 LANES = 16
 TILES_PER_UNIT = 4  # outputs are padded to units of 64, what the one-row kernel takes at once
 UNIT = LANES * TILES_PER_UNIT
-SIGNED_BIASES = (4, 16, 32, 128)  # Q3_K; MXFP4 and NVFP4; Q6_K; Q8_0 and IQ4
-ROWS_AT_ONCE = 4096  # rows decoded at a time: bounds the memory of packing a vocabulary
+SLAB_WEIGHTS = 1 << 21  # decoded at a time: bounds the memory that packing takes beside its result
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,65 +82,26 @@ class PackedLinear:
         return self.groups_per_row * self.format.group_bytes
 
 
-def pack_gguf(
-    raw: torch.Tensor, ggml_type: int, row_order: torch.Tensor | None = None
+def pack_slabs(
+    shape: tuple[int, int], form: WeightFormat, slabs: Iterable[ggml_blocks.Blocks]
 ) -> PackedLinear:
-    """Pack ``raw`` uint8 [N, row bytes]; output n becomes row ``row_order[n]`` when given."""
-    if ggml_type in ggml_blocks.FLOAT_DTYPES:
-        weight = raw.contiguous().view(ggml_blocks.FLOAT_DTYPES[ggml_type])
-        return pack_float(weight if row_order is None else weight[row_order])
-    return pack_blocks(_decoded_slabs(raw, ggml_type, row_order))
+    """Pack decoded rows of a known format as they come: one slab is held at a time. ``row_slabs``
+    says how many rows each has."""
+    packed = _unfilled(shape, form)
+    done = 0
+    for slab in slabs:
+        tiles = _pack_slab(slab, form)
+        packed.data[done : done + len(tiles)] = tiles
+        done += len(tiles)
+    assert done == packed.num_bytes, "slabs hold all rows, each but the last whole units"
+    return packed
 
 
-def _decoded_slabs(
-    raw: torch.Tensor, ggml_type: int, row_order: torch.Tensor | None
-) -> list[ggml_blocks.Blocks]:
-    slabs = []
-    for start in range(0, raw.shape[0], ROWS_AT_ONCE):
-        stop = min(start + ROWS_AT_ONCE, raw.shape[0])
-        rows = raw[start:stop] if row_order is None else raw[row_order[start:stop]]
-        slabs.append(ggml_blocks.decode_blocks(rows, ggml_type))
-    return slabs
-
-
-def pack_blocks(slabs: Sequence[ggml_blocks.Blocks]) -> PackedLinear:
-    """Pack decoded rows, given in slabs whose row counts are multiples of 64 but for the last."""
-    form = _format_of(slabs)
-    num_rows = sum(slab.codes.shape[0] for slab in slabs)
-    data = torch.cat([_pack_slab(slab, form) for slab in slabs])
-    return PackedLinear((num_rows, slabs[0].codes.shape[1]), form, data)
-
-
-def _format_of(slabs: Sequence[ggml_blocks.Blocks]) -> WeightFormat:
-    """The narrowest form that holds every code; an offset of -bias * scale becomes the bias."""
-    bias = _common_bias(slabs)
-    signed = slabs[0].codes.dtype == torch.int8
-    highest = max(int(slab.codes.max()) for slab in slabs) + (bias if signed else 0)
-    has_offsets = slabs[0].offsets is not None and bias == 0
-    stored = [slab.scales for slab in slabs]
-    if has_offsets:
-        stored += [slab.offsets for slab in slabs if slab.offsets is not None]
-    return WeightFormat(
-        bits=4 if highest < 16 else 8,
-        bias=bias,
-        group=slabs[0].group,
-        half_scales=all(torch.equal(s.half().float(), s) for s in stored),
-        has_offsets=has_offsets,
-    )
-
-
-def _common_bias(slabs: Sequence[ggml_blocks.Blocks]) -> int:
-    """What is added to signed codes; b when every offset is -b * scale (Q4_0: 8, Q5_0: 16); else 0.
-
-    A bias much larger than the codes would cost precision: sum(code * x) and bias * sum(x) cancel.
-    """
-    if slabs[0].codes.dtype == torch.int8:
-        lowest = min(int(slab.codes.min()) for slab in slabs)
-        return next(bias for bias in SIGNED_BIASES if lowest >= -bias)
-    for bias in (8, 16):
-        if all(s.offsets is not None and torch.equal(s.offsets, s.scales * -bias) for s in slabs):
-            return bias
-    return 0
+def row_slabs(num_rows: int, columns: int, max_weights: int) -> Iterator[slice]:
+    """Rows in whole units of at most ``max_weights`` weights (but at least one unit)."""
+    step = max(max_weights // columns // UNIT, 1) * UNIT
+    for start in range(0, num_rows, step):
+        yield slice(start, min(start + step, num_rows))
 
 
 def _pack_slab(slab: ggml_blocks.Blocks, form: WeightFormat) -> torch.Tensor:
@@ -178,15 +138,26 @@ def _pad_rows(matrix: torch.Tensor) -> torch.Tensor:
     return torch.cat((matrix, padding))
 
 
-def pack_float(weight: torch.Tensor) -> PackedLinear:
+def pack_float(weight: torch.Tensor, row_order: torch.Tensor | None = None) -> PackedLinear:
     """Pack float32, float16 or bfloat16 [N, K] without changing a value."""
     assert weight.dtype in (torch.float32, torch.float16, torch.bfloat16), "a float weight"
-    columns = weight.shape[1]
+    num_rows, columns = weight.shape
     form = WeightFormat(bits=weight.element_size() * 8, group=1, float_dtype=weight.dtype)
     integers = torch.int32 if weight.dtype == torch.float32 else torch.int16
-    tiles = _pad_rows(weight.contiguous().view(integers)).view(-1, LANES, columns)
-    data = tiles.transpose(1, 2).contiguous().view(torch.uint8).flatten()
-    return PackedLinear((weight.shape[0], columns), form, data)
+    packed = _unfilled((num_rows, columns), form)
+    tiles = packed.data.view(integers).view(-1, columns, LANES)
+    for rows in row_slabs(num_rows, columns, SLAB_WEIGHTS):
+        chosen = weight[rows if row_order is None else row_order[rows]].contiguous()
+        slab = _pad_rows(chosen.view(integers)).view(-1, LANES, columns).transpose(1, 2)
+        tiles[rows.start // LANES : rows.start // LANES + len(slab)] = slab
+    return packed
+
+
+def _unfilled(shape: tuple[int, int], form: WeightFormat) -> PackedLinear:
+    """Room for a matrix, outputs padded to whole units."""
+    empty = PackedLinear(shape, form, torch.empty(0, dtype=torch.uint8))
+    num_bytes = empty.num_units * TILES_PER_UNIT * empty.tile_bytes
+    return PackedLinear(shape, form, torch.empty(num_bytes, dtype=torch.uint8))
 
 
 def dequantise(weight: PackedLinear) -> torch.Tensor:

@@ -90,6 +90,7 @@ class StatusLine(QWidget):
 
     def show_model(self, info: ModelInfo) -> None:
         self._model.setText(f"{info.name}  ·  {info.device}")
+        self._model.setToolTip(info.requantised or "All weights are as published.")
         self._work.setText("Ready")
 
     def show_context(self, used: int, size: int) -> None:

@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--drafting", choices=("auto", "off", "lookup"))
+    parser.add_argument(
+        "--keep-bf16",
+        action="store_true",
+        help="weights as published, whatever the settings narrow",
+    )
 
 
 def defaults(options: argparse.Namespace) -> argparse.Namespace:
@@ -134,6 +139,8 @@ def _override(settings: Settings, options: argparse.Namespace) -> None:
             raise UserError(f"{flag} {value} is impossible: {error.errors()[0]['msg']}.") from error
     if options.drafting is not None:
         settings.speed.drafting = options.drafting
+    if options.keep_bf16:
+        settings.wide_weights.keep_all()
 
 
 def _model_path(profile: Profile, settings: Settings, wanted: str | None) -> Path:
@@ -187,9 +194,16 @@ class Terminal:
                 self._progress(f"{stage} … {done / max(total, 1):.0%}")
             case ModelReady(info):
                 self._progress("")
-                self._say(f"{info.name}, {info.context_length:,} tokens of context. /help helps.")
+                made_here = f", {info.requantised}" if info.requantised else ""
+                context = f"{info.context_length:,} tokens of context"
+                self._say(f"{info.name}{made_here}, {context}. /help helps.")
                 if self._as_json:
-                    self._emit(event="model", name=info.name, context=info.context_length)
+                    self._emit(
+                        event="model",
+                        name=info.name,
+                        context=info.context_length,
+                        requantised=info.requantised,
+                    )
             case ReplyReading(done=done, total=total):
                 self._progress(f"Reading … {done:,} of {total:,} tokens")
                 self._shown.reading = True

@@ -46,7 +46,12 @@ def _own(
 
 
 def run_bench(profile: Profile, options: argparse.Namespace) -> int:
-    options.model = _model(profile, options.model)
+    if options.shape is not None:
+        options.model = compose.synthetic_model(options.shape, options.format)
+    elif options.format is not None:
+        raise UserError("A model file has its own format.", action="Use --format with --shape.")
+    else:
+        options.model = _model(profile, options.model)
     return compose.run_bench(options, compose.start_report(options, options.model))
 
 

@@ -12,6 +12,7 @@ from hearth.app import compose
 from hearth.app.models.catalogue import CATALOGUE
 from hearth.app.models.fetch import fetch, is_installed
 from hearth.app.models.registry import ModelRegistry
+from hearth.app.settings import SettingsFile, WideWeights
 from hearth.engine.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     adding.set_defaults(run=import_model)
     inspect = actions.add_parser("inspect", help="what a model is and needs")
     inspect.add_argument("name")
+    inspect.add_argument(
+        "--keep-bf16", action="store_true", help="as published, whatever the settings narrow"
+    )
     inspect.set_defaults(run=inspect_model)
     remove = actions.add_parser("remove", help="delete a downloaded model, forget an imported one")
     remove.add_argument("name")
@@ -102,7 +106,9 @@ class _Progress:
 def import_model(profile: Profile, options: argparse.Namespace) -> int:
     if not options.path.exists():
         raise UserError(f"{options.path} does not exist.", action="Name a GGUF file or a folder.")
-    compose.inspect_model(options.path)  # a file that cannot be read is not remembered
+    compose.inspect_model(
+        options.path, WideWeights()
+    )  # a file that cannot be read is not remembered
     model = ModelRegistry(profile.paths.models).add(options.path)
     if options.json:
         print(json.dumps({"name": model.name, "path": str(model.path)}))
@@ -113,13 +119,16 @@ def import_model(profile: Profile, options: argparse.Namespace) -> int:
 
 def inspect_model(profile: Profile, options: argparse.Namespace) -> int:
     model = ModelRegistry(profile.paths.models).find(options.name)
-    facts = compose.inspect_model(model.path)
+    wide_weights = SettingsFile(profile.paths.settings_file).values.wide_weights
+    if options.keep_bf16:
+        wide_weights.keep_all()
+    facts = compose.inspect_model(model.path, wide_weights)
     if options.json:
         print(json.dumps(asdict(facts)))
         return 0
     for name, value in asdict(facts).items():
         shown = f"{value:,}" if isinstance(value, int) else value
-        print(f"{name.replace('_', ' '):<24}{shown}")
+        print(f"{name.replace('_', ' '):<24}{'nothing' if shown is None else shown}")
     return 0
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from hearth.engine.errors import UserError
+from hearth.engine.weights.shapes import FORMATS, SHAPES, is_synthetic
+
 if TYPE_CHECKING:
     import argparse
 
@@ -35,14 +38,20 @@ def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=text)
-    command.add_argument("--model", help="name or path; default: the starter")
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--model", help="name or path; default: the starter")
+    which.add_argument("--shape", choices=SHAPES, help="synthetic weights of a true shape")
+    command.add_argument(
+        "--format", choices=FORMATS, help=f"how a shape's weights are stored; default: {FORMATS[0]}"
+    )
     command.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     command.add_argument("--json", action="store_true", help="one JSON object a line")
     return command
 
 
 def run(options: argparse.Namespace, report: Reporter) -> int:
-    """Run the benchmark ``options.what`` on the file or folder ``options.model`` (a ``Path``)."""
+    """Run the benchmark ``options.what`` on ``options.model``: the ``Path`` of a file or folder, or
+    a synthetic model's name."""
     if options.what == "resume":
         from hearth.engine.bench.resume import bench_resume
 
@@ -56,8 +65,22 @@ def run(options: argparse.Namespace, report: Reporter) -> int:
         output_tokens=max(options.output_tokens, 2) if options.what == "decode" else 1,
         repeats=options.repeats,
         num_threads=options.threads,
-        peer_python=options.peer_python or speed.default_peer_python(),
+        peer_python=_peer_python(options),
     )
     measure = speed.bench_decode if options.what == "decode" else speed.bench_prefill
     measure(speed_options, report)
     return 0
+
+
+def _peer_python(options: argparse.Namespace) -> str | None:
+    """llama.cpp reads files: there is none of a synthetic model."""
+    from hearth.engine.bench import speed
+
+    if not is_synthetic(options.model):
+        return options.peer_python or speed.default_peer_python()
+    if options.peer_python is not None:
+        raise UserError(
+            "Synthetic weights have no file that the peer could read.",
+            action="Leave out --peer-python, or name a --model.",
+        )
+    return None

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from hearth.engine.weights.shapes import is_synthetic
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 Value = str | int | float | bool | None
+SYNTHETIC = "synthetic weights: time only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Reporter:
 
     def machine(self, command: Sequence[str], model: Path | None = None) -> None:
         """The first record of every run: what was measured where, when and by which command."""
+        weights = {"weights": SYNTHETIC} if model is not None and is_synthetic(model) else {}
         self.record(
             "machine",
             {
@@ -43,6 +47,7 @@ class Reporter:
                 "python": platform.python_version(),
                 "command": "hearth " + " ".join(command),
                 **({"model": model.name} if model is not None else {}),
+                **weights,
             },
         )
 

@@ -20,6 +20,7 @@ from hearth.engine.bench import corpus
 from hearth.engine.bench.session import Outcome, Session
 from hearth.engine.errors import MachineError
 from hearth.engine.protocol import Prompt, Turn
+from hearth.engine.weights.shapes import is_synthetic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 REPLY_TOKENS = 64
 KILL_AFTER_TOKENS = 24  # in the middle of the second reply
-CHARS_PER_TOKEN = 4  # English prose with the starter model's tokenizer, measured 3.9
+# English prose with the starter model's tokenizer, measured 3.9; synthetic models read bytes.
+CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def bench_resume(model: Path, context_tokens: int, num_threads: int, report: Rep
             "model": str(model),
             "cache": folder,
             "threads": num_threads,
-            "chars": context_tokens * CHARS_PER_TOKEN,
+            "chars": context_tokens * (1 if is_synthetic(model) else CHARS_PER_TOKEN),
         }
         history = _first_life(job)
         records = _second_life({**job, "history": history})

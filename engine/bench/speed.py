@@ -7,6 +7,7 @@ the time to read the weights once at the memory bandwidth measured in the same r
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from hearth.engine.bench import corpus, peer_llama
 from hearth.engine.bench.session import Session
 from hearth.engine.errors import UserError
 from hearth.engine.protocol import Prompt
+from hearth.engine.weights.shapes import is_synthetic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +52,7 @@ class Sample:
 
 
 def bench_decode(options: SpeedOptions, report: Reporter) -> None:
-    """Decode speed after a prompt of real text, greedy, without drafting."""
+    """Decode speed after a prompt, greedy, without drafting."""
     ours, peer, weight_bytes = _measure(options)
     count = options.output_tokens - 1
     own_rate = [count / sample.decode_s for sample in ours]
@@ -60,7 +62,7 @@ def bench_decode(options: SpeedOptions, report: Reporter) -> None:
 
 
 def bench_prefill(options: SpeedOptions, report: Reporter) -> None:
-    """Prefill speed of a prompt of real text that nothing has read before."""
+    """Prefill speed of a prompt that nothing has read before."""
     ours, peer, _ = _measure(options)
     own_rate = [options.prompt_tokens / sample.prefill_s for sample in ours]
     peer_rate = [options.prompt_tokens / sample.prefill_s for sample in peer]
@@ -71,13 +73,22 @@ def _measure(options: SpeedOptions) -> tuple[list[Sample], list[Sample], int]:
     ours: list[Sample] = []
     peer: list[Sample] = []
     with Session(options.model, num_threads=options.num_threads) as session:
-        prompt_ids = real_ids(session, options.prompt_tokens)
+        prompt_ids = _prompt_ids(options, session)
         _run_ours(session, prompt_ids, options.output_tokens)  # warm-up: first touch of memory
         for _ in range(options.repeats):
             ours.append(_run_ours(session, prompt_ids, options.output_tokens))
             if options.peer_python is not None:
                 peer.append(_run_peer(options, prompt_ids))
         return ours, peer, session.info.weight_bytes
+
+
+def _prompt_ids(options: SpeedOptions, session: Session) -> tuple[int, ...]:
+    """Real text; for synthetic weights ids from all over the vocabulary, the same every time."""
+    if not is_synthetic(options.model):
+        return real_ids(session, options.prompt_tokens)
+    draw = random.Random(0)  # noqa: S311 - no secret
+    rows = session.info.vocab_size
+    return tuple(draw.randrange(rows) for _ in range(options.prompt_tokens))
 
 
 def real_ids(session: Session, num_tokens: int) -> tuple[int, ...]:

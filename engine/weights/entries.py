@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from hearth.kernels import ggml_blocks, packing
+from hearth.kernels import ggml_blocks, packing, packing_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ class WeightEntry(Protocol):
         """In the file."""
 
     def packed(self) -> packing.PackedLinear:
-        """In kernel layout, without loss. Only for matrices."""
+        """In kernel layout, without loss to ``values``. Only for matrices."""
 
     def values(self) -> torch.Tensor:
         """float32 of ``shape``."""
@@ -76,7 +76,13 @@ class TensorEntry:
 
     def packed(self) -> packing.PackedLinear:
         assert self.transform is None, "only vectors are transformed"
-        return packing.pack_gguf(self.raw, self.ggml_type, self.row_order)
+        return packing_gguf.pack_gguf(self.raw, self.ggml_type, self.row_order)
+
+    def row_values(self, rows: slice) -> torch.Tensor:
+        """float32 of some rows of a matrix, in the wanted order."""
+        assert self.transform is None, "only vectors are transformed"
+        chosen = self.raw[rows if self.row_order is None else self.row_order[rows]]
+        return ggml_blocks.dequantise(chosen, self.ggml_type)
 
     def values(self) -> torch.Tensor:
         """float32 of ``shape``."""

@@ -39,13 +39,17 @@ class ModelFiles:
         return sum(math.prod(entry.shape) for entry in self.tensors.values())
 
 
-def open_model(path: Path) -> ModelFiles:
+def open_model(path: Path, *, device: str = "cpu") -> ModelFiles:
     """A GGUF file or a folder with config.json and safetensors; checked against its config.
 
+    ``path`` may also be a synthetic model's name (``shapes.synthetic_path``): its weights are made
+    on ``device``, while files are mapped into host memory whatever it says.
     Raises UserError or MachineError with a sentence that names the file.
     """
-    from hearth.engine.weights import checks, folder, gguf_model
+    from hearth.engine.weights import checks, folder, gguf_model, shapes, synthetic
 
+    if shapes.is_synthetic(path):
+        return synthetic.open_synthetic(*shapes.split_name(path), device=device)
     try:
         is_folder = path.is_dir()
     except OSError as error:

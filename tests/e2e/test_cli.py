@@ -250,3 +250,31 @@ def test_a_second_program_does_not_touch_a_profile_in_use(home_with_model: Path)
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_shape_is_measured_without_a_model_file(home: Path) -> None:
+    options = ("--shape", "tiny-dense", "--format", "q6_k", "--repeats", "1", "--json")
+    done = hearth(home, "bench", "decode", *options, "--output-tokens", "8")
+    machine, decode = lines(done.stdout)
+    assert machine["model"] == "synthetic:tiny-dense:q6_k"
+    assert machine["weights"] == "synthetic weights: time only"
+    assert decode["best_tok_s"] > 0
+    assert "peer" not in decode
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--shape", "tiny", "--model", "x"), "not allowed with"),
+        (("--shape", "huge"), "invalid choice"),
+        (("--format", "q6_k"), "Use --format with --shape."),
+        (("--shape", "tiny-dense", "--peer-python", "python"), "Leave out --peer-python"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(
+    home: Path, options: tuple[str, ...], sentence: str
+) -> None:
+    done = hearth(home, "bench", "decode", *options)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
