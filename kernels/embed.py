@@ -8,11 +8,14 @@ import torch
 
 from hearth.kernels import packing
 from hearth.kernels.graph import KernelLaunch, Thunk, backend, submit
+from hearth.kernels.minifloat import MINIFLOATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from llvmlite import ir
+
+    from hearth.kernels.minifloat import Minifloat
 
 
 def embed(ids: torch.Tensor, table: packing.PackedLinear, out: torch.Tensor) -> None:
@@ -90,7 +93,23 @@ def _expand_group(
         word = kernel.load(codes, b.add(b.mul(b.sdiv(k, i64(per_word)), i64(packing.LANES)), lane))
         place = b.trunc(b.mul(b.srem(k, i64(per_word)), i64(form.bits)), I32)
         code = b.and_(b.lshr(word, place), i32((1 << form.bits) - 1))
-        value = b.fmul(b.sitofp(b.sub(code, i32(form.bias)), F32), scale)
+        if form.minifloat is not None:
+            plain = _small_float(kernel, code, MINIFLOATS[form.minifloat])
+        else:
+            plain = b.sitofp(b.sub(code, i32(form.bias)), F32)
+        value = b.fmul(plain, scale)
         if offset is not None:
             value = b.fadd(value, offset)
         kernel.store(value, out, b.add(first, k))
+
+
+def _small_float(kernel: Any, code: Any, small: Minifloat) -> Any:
+    """The float32 of a code of small floats."""
+    from hearth.kernels.emit import F16, F32, I16, const, i32
+
+    b = kernel.b
+    shifted = b.shl(code, i32(small.shift))
+    magnitude = b.and_(shifted, i32(small.magnitude_mask))
+    sign = b.shl(b.and_(shifted, i32(small.sign_bit)), i32(small.sign_shift))
+    half = b.bitcast(b.trunc(b.or_(magnitude, sign), I16), F16)
+    return b.fmul(b.fpext(half, F32), const(F32, small.factor))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from hearth.kernels.minifloat import values
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,17 +59,20 @@ class Blocks:
     """Decoded weights of R rows of K elements.
 
     codes: uint8 or int8 [R, K]; scales and offsets: float32 [R, K / group]; offsets None means 0.
+    ``minifloat``: codes are the bits of such numbers (kernels/minifloat.py), not integers.
     """
 
     codes: torch.Tensor
     scales: torch.Tensor
     offsets: torch.Tensor | None
     group: int
+    minifloat: str | None = None
 
     def values(self) -> torch.Tensor:
         """float32 [R, K]."""
         rows, columns = self.codes.shape
-        grouped = self.codes.float().view(rows, columns // self.group, self.group)
+        plain = self.codes.float() if self.minifloat is None else values(self.codes, self.minifloat)
+        grouped = plain.view(rows, columns // self.group, self.group)
         grouped = grouped * self.scales.unsqueeze(-1)
         if self.offsets is not None:
             grouped = grouped + self.offsets.unsqueeze(-1)
@@ -87,6 +92,7 @@ def decode_blocks(raw: torch.Tensor, ggml_type: int) -> Blocks:
         scales.reshape(rows, -1),
         None if offsets is None else offsets.reshape(rows, -1),
         group,
+        "e2m1" if ggml_type in (MXFP4, NVFP4) else None,
     )
 
 
@@ -224,9 +230,6 @@ def _q6_k(blocks: torch.Tensor) -> _Decoded:
 _IQ4_VALUES = torch.tensor(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=torch.int8
 )
-_E2M1_DOUBLED = torch.tensor(
-    [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtype=torch.int8
-)
 
 
 def _iq4_nl(blocks: torch.Tensor) -> _Decoded:
@@ -244,9 +247,14 @@ def _iq4_xs(blocks: torch.Tensor) -> _Decoded:
 
 
 def _mxfp4(blocks: torch.Tensor) -> _Decoded:
-    exponent = blocks[..., :1].double() - 128.0
+    exponent = blocks[..., :1].double() - 127.0
     scales = torch.pow(torch.tensor(2.0, dtype=torch.float64), exponent).float()
-    return _E2M1_DOUBLED[_halves(blocks[..., 1:]).int()], scales, None, 32
+    return _without_minus_zero(_halves(blocks[..., 1:])), scales, None, 32
+
+
+def _without_minus_zero(codes: torch.Tensor) -> torch.Tensor:
+    """ggml's table of these numbers has one zero."""
+    return torch.where(codes == 8, torch.zeros_like(codes), codes)
 
 
 def _nvfp4(blocks: torch.Tensor) -> _Decoded:
@@ -257,7 +265,7 @@ def _nvfp4(blocks: torch.Tensor) -> _Decoded:
     scales = torch.where((raw == 0) | (raw == 0x7F), torch.zeros_like(scales), scales)
     codes = _split_last(blocks[..., 4:], 4, 8)
     codes = torch.cat((codes & 15, codes >> 4), dim=-1).flatten(-2)
-    return _E2M1_DOUBLED[codes.int()], scales * 0.5, None, 16
+    return _without_minus_zero(codes), scales, None, 16
 
 
 _DECODERS: dict[int, Callable[[torch.Tensor], _Decoded]] = {

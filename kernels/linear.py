@@ -37,7 +37,9 @@ def linear(
         return
     assert x.is_contiguous(), "x is contiguous"
     assert out.stride(1) == 1, "rows of out are contiguous"
-    scaled, sums = (x, x) if weight.format.float_dtype is not None else _prepare(x, weight.format)
+    form = weight.format
+    is_plain = form.float_dtype is not None or form.minifloat is not None
+    scaled, sums = (x, x) if is_plain else _prepare(x, form)
     units_per_chunk = max(1, weight.num_units // (CHUNKS_PER_CORE * usable_cores()))
     arguments = (
         scaled.data_ptr(),

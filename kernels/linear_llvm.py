@@ -2,6 +2,7 @@
 
 Quantised weights: per group of inputs one chain ``t = fma(code[k], x[k], t)`` over k ascending
 from 0, then ``acc = fma(fma(-bias, sum(x), t), scale, acc)``, ``acc = fma(sum(x), offset, acc)``.
+Small floats: the same chain over the float32 they become, with their power of two in the scale.
 Float weights: one chain ``acc = fma(w[k], x[k], acc)``. Then ``+ layer bias``, then ``+ out`` when
 accumulating. Blocks of 4, 2 and 1 rows differ only in how many chains run side by side, so a row's
 bits do not depend on the others.
@@ -18,10 +19,13 @@ import torch
 from llvmlite import ir
 
 from hearth.kernels.emit import F16, F32, I8, I16, I32, VF, VI, Kernel, const, i64
+from hearth.kernels.minifloat import MINIFLOATS
 from hearth.kernels.packing import LANES, TILES_PER_UNIT, UNIT, WeightFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from hearth.kernels.minifloat import Minifloat
 
 # (rows, tiles) computed side by side: at least eight chains of 8 lanes keep the multiply-adders
 # busy, and the sums of one group fit the 16 vector registers of AVX2.
@@ -158,8 +162,24 @@ class _LinearKernel(Kernel):
             words = [self.load_vector(code, at_word, VI) for code in codes]
             first = b.add(k, b.mul(word, i64(per_word)))
             for place in range(per_word):
-                weights = [b.sitofp(self._masked(w, place), VF) for w in words]
+                weights = [self._weight(w, place) for w in words]
                 self._multiply(weights, inputs, b.add(first, i64(place)), partial)
+
+    def _weight(self, words: Any, place: int) -> Any:
+        if self.form.minifloat is not None:
+            return self._small_float(words, place, MINIFLOATS[self.form.minifloat])
+        return self.b.sitofp(self._masked(words, place), VF)
+
+    def _small_float(self, words: Any, place: int, small: Minifloat) -> Any:
+        """Code ``place`` moved to a float16's place, and widened."""
+        b = self.b
+        moved = small.bits * place - small.shift
+        amount = const(VI, abs(moved))
+        shifted = b.lshr(words, amount) if moved > 0 else b.shl(words, amount)
+        magnitude = b.and_(shifted, const(VI, small.magnitude_mask))
+        sign = b.shl(b.and_(shifted, const(VI, small.sign_bit)), const(VI, small.sign_shift))
+        half = b.bitcast(b.trunc(b.or_(magnitude, sign), VI16), VH)
+        return b.fpext(half, VF)
 
     def _masked(self, words: Any, place: int) -> Any:
         """Code ``place`` left where it is; the top one shifted down, for its sign bit's sake."""
@@ -180,10 +200,14 @@ class _LinearKernel(Kernel):
         b, form = self.b, self.form
         width = LANES * form.scale_bytes
         scales = [self._scales(g, 0) for g in groups]
+        if form.minifloat is not None:
+            factor = const(VF, MINIFLOATS[form.minifloat].factor)
+            scales = [b.fmul(scale, factor) for scale in scales]
+        needs_sum = bool(form.bias) or form.has_offsets
         offsets = [self._scales(g, width) for g in groups] if form.has_offsets else []
         for r in range(len(partial)):
             index = b.add(b.mul(b.add(row, i64(r)), self.num_groups), group)
-            total_x = self.splat(self.load(self.sums, index))
+            total_x = self.splat(self.load(self.sums, index)) if needs_sum else None
             for t in range(len(groups)):
                 value = b.load(partial[r][t])
                 if form.bias:

@@ -1,8 +1,9 @@
 """Weights in the layout the linear kernels read: tiles of 16 outputs, groups along the input.
 
-A tile holds 16 output rows. Per group of 16 or 32 inputs: 16 scales, 16 offsets (when the format
-has them), then the codes of the group, inputs ascending, 16 lanes wide: eight 4-bit or four 8-bit
-codes of one output in each 32-bit word. Codes are unsigned; a signed code is stored as code + bias.
+A tile holds 16 output rows. Per group of inputs (a multiple of 16): 16 scales, 16 offsets (when the
+format has them), then the codes of the group, inputs ascending, 16 lanes wide: eight 4-bit or four
+8-bit codes of one output in each 32-bit word. Codes are unsigned; a signed code is stored as code +
+bias, a small float (kernels/minifloat.py) as its bits.
 Nothing is rounded: scales are float16 only where that is exact. Float weights are stored as they
 are, one 16-lane row per input.
 """
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+
+from hearth.kernels.minifloat import MINIFLOATS, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +30,8 @@ SLAB_WEIGHTS = 1 << 21  # decoded at a time: bounds the memory that packing take
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """How one tile is stored: value = (code - bias) * scale + offset; floats have no codes."""
+    """How one tile is stored: value = (code - bias) * scale + offset, or minifloat * scale; floats
+    have no codes."""
 
     bits: int  # 4 or 8 a code, 16 or 32 a float
     bias: int = 0
@@ -35,6 +39,12 @@ class WeightFormat:
     half_scales: bool = True
     has_offsets: bool = False
     float_dtype: torch.dtype | None = None
+    minifloat: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.minifloat is not None:
+            assert self.bits == MINIFLOATS[self.minifloat].bits, "codes fill their place"
+            assert self.bias == 0 and not self.has_offsets, "small floats are only scaled"  # noqa: PT018
 
     @property
     def name(self) -> str:
@@ -42,6 +52,8 @@ class WeightFormat:
             return str(self.float_dtype).removeprefix("torch.")
         scale = "h" if self.half_scales else "f"
         offset = "o" if self.has_offsets else ""
+        if self.minifloat is not None:
+            return f"{self.minifloat}g{self.group}{scale}"
         return f"u{self.bits}b{self.bias}g{self.group}{scale}{offset}"
 
     @property
@@ -166,8 +178,8 @@ def dequantise(weight: PackedLinear) -> torch.Tensor:
     groups = weight.groups_per_row
     tiles = weight.data.view(-1, groups, form.group_bytes)
     if form.float_dtype is not None:
-        values = tiles.contiguous().view(form.float_dtype).view(-1, columns, LANES)
-        return values.transpose(1, 2).reshape(-1, columns)[:num_rows].float()
+        floats = tiles.contiguous().view(form.float_dtype).view(-1, columns, LANES)
+        return floats.transpose(1, 2).reshape(-1, columns)[:num_rows].float()
     width = LANES * form.scale_bytes
     scales, rest = _scales_of(tiles, 0, form), width
     offsets = None
@@ -178,10 +190,13 @@ def dequantise(weight: PackedLinear) -> torch.Tensor:
     shifts = torch.arange(0, 32, form.bits).view(-1, 1)
     codes = (words.unsqueeze(-2) >> shifts) & ((1 << form.bits) - 1)
     codes = codes.flatten(2, 3)  # tile, group, input, lane
-    values = (codes - form.bias).float() * scales.unsqueeze(2)
+    plain = (codes - form.bias).float()
+    if form.minifloat is not None:
+        plain = values(codes, form.minifloat)
+    scaled = plain * scales.unsqueeze(2)
     if offsets is not None:
-        values = values + offsets.unsqueeze(2)
-    return values.permute(0, 3, 1, 2).reshape(-1, columns)[:num_rows]
+        scaled = scaled + offsets.unsqueeze(2)
+    return scaled.permute(0, 3, 1, 2).reshape(-1, columns)[:num_rows]
 
 
 def _scales_of(tiles: torch.Tensor, byte: int, form: WeightFormat) -> torch.Tensor:

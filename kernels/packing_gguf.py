@@ -1,4 +1,4 @@
-"""Packs ggml's tensors, row by row, in the narrowest format that holds them without loss."""
+"""Packs decoded rows, slab by slab, in the narrowest format that holds them without loss."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from hearth.kernels import ggml_blocks, packing
+from hearth.kernels.minifloat import MINIFLOATS
 from hearth.kernels.packing import PackedLinear, WeightFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-SIGNED_BIASES = (4, 16, 32, 128)  # Q3_K; MXFP4 and NVFP4; Q6_K; Q8_0 and IQ4
+SIGNED_BIASES = (4, 8, 16, 32, 128)  # Q3_K; int4; int5; Q6_K; Q8_0, IQ4 and int8
 
 
 def pack_gguf(
@@ -66,9 +67,18 @@ class _Needs:
     has_half_scales: bool
     has_half_offsets: bool
     offset_biases: frozenset[int] | None
+    minifloat: str | None
 
     @property
     def form(self) -> WeightFormat:
+        """The narrowest."""
+        if self.minifloat is not None:
+            bits, half = MINIFLOATS[self.minifloat].bits, self.has_half_scales
+            return WeightFormat(bits, group=self.group, half_scales=half, minifloat=self.minifloat)
+        return self._integer_form
+
+    @property
+    def _integer_form(self) -> WeightFormat:
         """The narrowest. A bias is added to signed codes, or stands for all offsets.
 
         One much larger than the codes would cost precision: sum(code * x) and bias * sum(x) cancel.
@@ -97,6 +107,7 @@ class _Needs:
             self.has_half_scales and other.has_half_scales,
             self.has_half_offsets and other.has_half_offsets,
             biases,
+            self.minifloat,
         )
 
 
@@ -121,6 +132,7 @@ def _needs_of(slab: ggml_blocks.Blocks) -> _Needs:
         has_half_scales=_are_halves(slab.scales),
         has_half_offsets=offsets is None or _are_halves(offsets),
         offset_biases=biases,
+        minifloat=slab.minifloat,
     )
 
 
