@@ -13,8 +13,8 @@ import torch
 from hearth.engine.bench import corpus
 from hearth.engine.bench.session import Outcome, Session
 from hearth.engine.cache.pages import PageArena
-from hearth.engine.check.reference import llama_of
-from hearth.engine.model.decoder import Decoder, Limits, load_weights
+from hearth.engine.check.reference import reference_of
+from hearth.engine.model.decoder import Decoder, Limits, RowRun, load_weights
 from hearth.engine.protocol import Drafting
 from hearth.engine.weights.model_files import ModelFiles, open_model
 from hearth.kernels.kv import PAGE_TOKENS
@@ -31,7 +31,7 @@ def check_oracle(model: Path, num_prompts: int, num_tokens: int, report: Reporte
     """True when every logit is within 1e-3 (relative to the reference's norm) and every greedy
     token is the reference's."""
     files = open_model(model)
-    reference = llama_of(files)
+    reference = reference_of(files)
     with Session(model) as session:
         requests = [
             session.request(text, max_tokens=num_tokens, ignore_end=True, drafting=Drafting.AUTO)
@@ -73,13 +73,12 @@ def prompt_logits(files: ModelFiles, ids: tuple[int, ...]) -> torch.Tensor:
     """Hearth's logits [len(ids), V] of every position, in one pass."""
     config, count = files.config, len(ids)
     num_pages = -(-count // PAGE_TOKENS)
-    arena = PageArena(num_pages, config.num_hidden_layers, Decoder.page_floats(config))
+    arena = PageArena(num_pages, config.num_attention_layers, Decoder.page_floats(config))
     weights = load_weights(files, lambda done, total: None)
     decoder = Decoder(weights, Limits(count, count, 1, count), arena.pages)
     inputs = decoder.inputs
     inputs.page_table[0] = torch.arange(num_pages, dtype=torch.int32)
-    inputs.row_request[:] = 0
-    inputs.ids[:] = torch.tensor(ids, dtype=torch.int32)
-    inputs.positions[:] = torch.arange(count, dtype=torch.int32)
     inputs.logit_rows[:] = torch.arange(count, dtype=torch.int32)
-    return decoder.forward(count, count).clone()
+    inputs.place(0, 0, 0, ids)
+    decoder.begin(0, None, 0)
+    return decoder.forward(count, count, [RowRun(0, 0, count, commits=True)]).clone()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hearth.engine.cache.pages import PageArena
-from hearth.engine.check.reference import HF_LAYER_NAMES, HF_NAMES, hf_name, llama_of
+from hearth.engine.check.reference import HF_LAYER_NAMES, HF_NAMES, hf_name, reference_of
 from hearth.engine.model.decoder import Decoder, DraftRow, Limits, RowRun, load_weights
 from hearth.kernels.kv import PAGE_TOKENS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hearth.engine.weights.model_files import ModelFiles
 
-__all__ = ["HF_LAYER_NAMES", "HF_NAMES", "HearthLogits", "hf_name", "llama_of"]
+__all__ = ["HF_LAYER_NAMES", "HF_NAMES", "HearthLogits", "hf_name", "reference_of"]
 
 
 class HearthLogits:

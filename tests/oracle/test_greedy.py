@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from reference_models import llama_of
+from reference_models import reference_of
 
 from hearth.engine.bench import corpus
 from hearth.engine.bench.session import Session
@@ -25,7 +25,7 @@ NUM_PROMPTS, NUM_TOKENS = 10, 200
 def test_greedy_text_equals_transformers(starter_model: Path) -> None:
     """transformers reads prompt and reply once; each token must be its argmax at that place, so
     the first difference would show, and with it how close the two candidates were."""
-    reference = llama_of(open_model(starter_model))
+    reference = reference_of(open_model(starter_model))
     with Session(starter_model) as session:
         requests = [
             session.request(prompt, max_tokens=NUM_TOKENS, ignore_end=True, drafting=Drafting.AUTO)

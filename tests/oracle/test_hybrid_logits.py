@@ -84,3 +84,16 @@ def test_mrope_axes_are_those_of_transformers(tmp_path: Path) -> None:
     assert (rope.cos[turned, frequencies] - cos[0, :, : len(rope.axes)]).abs().max() < 1e-6
     assert (rope.sin[turned, frequencies] - sin[0, :, : len(rope.axes)]).abs().max() < 1e-6
     assert config.vocab_size == VOCAB
+
+
+def test_the_oracle_command_s_reference(tmp_path: Path) -> None:
+    """What was loaded, given back to transformers, is the model that was saved."""
+    from hearth.engine.check.oracle import prompt_logits
+    from hearth.engine.check.reference import reference_of
+
+    model = random_model()
+    ids = random_ids(40)
+    files = open_model(save(model, tmp_path))
+    theirs = logits_of(model, ids)
+    assert relative_error(logits_of(reference_of(files), ids), theirs) < 1e-5
+    assert relative_error(prompt_logits(files, tuple(ids)), theirs) < 1e-4

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from reference_models import HearthLogits, llama_of
+from reference_models import HearthLogits, reference_of
 
 from hearth.engine.model.rope import rope_tables
 from hearth.engine.text.prompt import load_text
@@ -36,7 +36,7 @@ def test_starter_model_against_transformers(starter_model: Path) -> None:
     files = open_model(starter_model)
     ids = load_text(files.text).vocabulary.encode(TEXT)
     with torch.no_grad():
-        theirs = llama_of(files)(torch.tensor([ids])).logits[0]
+        theirs = reference_of(files)(torch.tensor([ids])).logits[0]
     hearth = HearthLogits(files, max_tokens=len(ids))
     ours = hearth.feed(ids)
     assert relative_error(ours, theirs) < 1e-4
