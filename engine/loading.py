@@ -151,5 +151,6 @@ def _info(files: ModelFiles, has_chat_template: bool, context_length: int) -> Mo
         kernels=graph.backend(),
         fingerprint=f"{files.fingerprint}-{NUMERIC_VERSION}",
         has_chat_template=has_chat_template,
+        has_mtp=files.config.num_mtp_layers > 0,
         requantised=made_here(files),
     )

@@ -116,6 +116,7 @@ class ModelInfo:
     kernels: str  # what does the arithmetic: "llvm", "triton" or "reference"
     fingerprint: str  # hex; changes whenever the weights or the arithmetic change
     has_chat_template: bool
+    has_mtp: bool = False  # whether ``Drafting.MTP`` is possible
     requantised: str | None = None  # what is not as published: "head int8 g128 (made here)"
 
 

@@ -1,8 +1,8 @@
 """``hearth check exactness``: the same request gives the same tokens however it is run (D1).
 
-Every prompt is run alone without drafting; that is the truth. Then with lookup drafting, in a batch
-with changing neighbours, after a resume in the same process and after a resume from disk in a new
-engine. Greedy and seeded sampling. Token ids and text must be equal, not close.
+Every prompt is run alone without drafting; that is the truth. Then with each kind of drafting, in a
+batch with changing neighbours, after a resume in the same process and after a resume from disk in a
+new engine. Greedy and seeded sampling. Token ids and text must be equal, not close.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def _tallies(plan: Plan, mode: Mode) -> Iterator[Tally]:
         cache = Path(folder)
         with _open(plan, cache) as session:
             truth = [_alone(session, plan, mode, i, text) for i, text in enumerate(texts)]
-            yield _with_lookup(session, plan, mode, texts, truth)
+            yield _with_drafts(session, plan, mode, texts, truth, Drafting.LOOKUP)
+            if session.info.has_mtp:
+                yield _with_drafts(session, plan, mode, texts, truth, Drafting.MTP)
             yield _in_batches(session, plan, mode, texts, truth)
             follow_ups = [
                 _follow_up(text, outcome) for text, outcome in zip(texts, truth, strict=True)
@@ -142,16 +144,21 @@ def _alone(session: Session, plan: Plan, mode: Mode, index: int, text: str) -> O
     return _run(session, plan, mode, index, text, use_cache=False)
 
 
-def _with_lookup(
-    session: Session, plan: Plan, mode: Mode, texts: Sequence[str], truth: Sequence[Outcome]
+def _with_drafts(
+    session: Session,
+    plan: Plan,
+    mode: Mode,
+    texts: Sequence[str],
+    truth: Sequence[Outcome],
+    drafting: Drafting,
 ) -> Tally:
-    tally = Tally("lookup drafting", mode.name)
+    tally = Tally(f"{drafting.value} drafting", mode.name)
     for index, text in enumerate(texts):
         request = session.request(
             text,
             max_tokens=plan.num_tokens,
             sampling=mode.sampling(index),
-            drafting=Drafting.LOOKUP,
+            drafting=drafting,
             use_cache=False,
         )
         tally.add(index, truth[index], session.run(request))
