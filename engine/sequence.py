@@ -170,7 +170,7 @@ class Sequence:
 
     def _draw_one(self, logits: NDArray[np.float32], before: list[int]) -> int:
         position = len(self.ids) + len(before)
-        valid = logits[: self._vocabulary.size]
+        valid = self._vocabulary.drawable(logits)
         if self._counts is not None:
             valid = self._counts.penalised(valid, self.request.sampling, before)
         return draw(valid, self.request.sampling, position)
