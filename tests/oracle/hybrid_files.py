@@ -78,7 +78,10 @@ def published() -> tuple[dict[str, Any], Tensors]:
         shapes["mtp.layers.0." + name.removeprefix(full)] = shapes[name]
     shapes |= {"mtp." + name: shape for name, shape in MTP_SHAPES.items()}
     generator = torch.Generator().manual_seed(3)
-    weights = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    weights = {
+        name: torch.randn(shape, generator=generator) / (shape[1] ** 0.5 if len(shape) == 2 else 4)
+        for name, shape in shapes.items()
+    }
     raw_config = config.to_dict() | {
         "architectures": ["Qwen3_5ForCausalLM"],
         "mtp_num_hidden_layers": 1,

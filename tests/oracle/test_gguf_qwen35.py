@@ -15,6 +15,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFReader
+from reference_models import HearthLogits
 
 from hearth.engine.weights.checks import expected_shapes
 from hearth.engine.weights.folder import _canonical as folder_name
@@ -110,6 +111,32 @@ def test_a_scale_changes_the_fingerprint(
     name = "blk.1.ffn_gate.weight"
     stored[name] = replace(stored[name], scale=2.0**-8)
     assert open_model(hybrid.write_gguf(tmp_path / "b.gguf", stored)).fingerprint != first
+
+
+def logits(files: ModelFiles) -> torch.Tensor:
+    ids = torch.randint(0, 300, (70,), generator=torch.Generator().manual_seed(1)).tolist()
+    return HearthLogits(files, max_tokens=len(ids)).feed(ids)
+
+
+@pytest.mark.parametrize("kinds", [{}, HALVES, MIXED], ids=["float32", "halves", "mixed"])
+def test_the_engine_computes_the_same_from_both(
+    tmp_path: Path, reference: tuple[dict[str, Any], hybrid.Tensors], kinds: dict[str, Kind]
+) -> None:
+    """Heads in another order add up in another order, so bits differ (seen: 2.8e-6)."""
+    gguf, folder, _ = both(tmp_path, reference, kinds)
+    expected = logits(folder)
+    assert (logits(gguf) - expected).abs().max() < 1e-5 * expected.abs().max()
+
+
+def test_the_order_of_heads_is_seen(
+    tmp_path: Path, reference: tuple[dict[str, Any], hybrid.Tensors]
+) -> None:
+    gguf, folder, _ = both(tmp_path, reference, {})
+    assert gguf.config.linear is not None
+    config = replace(gguf.config, linear=replace(gguf.config.linear, is_tiled=False))
+    expected = logits(folder)
+    wrong = logits(replace(gguf, config=config))
+    assert (wrong - expected).abs().max() > 0.05 * expected.abs().max()
 
 
 # The tokenizer is no part of what is compared, so the converter gets none.
