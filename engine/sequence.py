@@ -149,7 +149,7 @@ class Sequence:
     def guess(self, logits: NDArray[np.float32], place: int) -> int:
         """A drafted token, ``place`` tokens behind the last known one, with the noise that the real
         draw there will use."""
-        valid = logits[: self._vocabulary.size]
+        valid = self._vocabulary.drawable(logits)
         return draw(valid, self.request.sampling, len(self.ids) + place)
 
     # ------------------------------------------------------------------------------------ sampling
