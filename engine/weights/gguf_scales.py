@@ -52,7 +52,9 @@ class ScaledEntry:
 
     def packed(self) -> PackedLinear:
         blocks = self.blocks
-        return packing_gguf.pack_gguf(blocks.raw, blocks.ggml_type, blocks.row_order, scale=self.scale)
+        return packing_gguf.pack_gguf(
+            blocks.raw, blocks.ggml_type, blocks.row_order, scale=self.scale
+        )
 
     def values(self) -> torch.Tensor:
         """float32 of ``shape``; as the kernels compute them, the scales multiplied first."""
