@@ -22,6 +22,7 @@ from hearth.engine.model.decoder import (
 from hearth.engine.protocol import ModelInfo
 from hearth.engine.rows import Model
 from hearth.engine.text.prompt import load_text
+from hearth.engine.weights.checks import check_vocabulary
 from hearth.engine.weights.model_files import open_model
 from hearth.engine.weights.requantise import made_here, requantised
 from hearth.kernels import graph
@@ -54,6 +55,7 @@ def load_model(
     files = requantised(open_model(wanted.path), config.requantise)
     on_progress("Reading the tokenizer", 0, files.weight_bytes)
     text = load_text(files.text)
+    check_vocabulary(files, text.vocabulary.size)
     num_layers = files.config.num_attention_layers
     page_bytes = num_layers * Decoder.page_floats(files.config) * 4
     state_bytes = config.max_requests * bytes_per_request(files.config, config.state_dtype)

@@ -149,7 +149,7 @@ class Sequence:
     def guess(self, logits: NDArray[np.float32], place: int) -> int:
         """A drafted token, ``place`` tokens behind the last known one, with the noise that the real
         draw there will use."""
-        valid = logits[: self._vocabulary.size]
+        valid = self._vocabulary.drawable(logits)
         return draw(valid, self.request.sampling, len(self.ids) + place)
 
     # ------------------------------------------------------------------------------------ sampling
@@ -170,7 +170,7 @@ class Sequence:
 
     def _draw_one(self, logits: NDArray[np.float32], before: list[int]) -> int:
         position = len(self.ids) + len(before)
-        valid = logits[: self._vocabulary.size]
+        valid = self._vocabulary.drawable(logits)
         if self._counts is not None:
             valid = self._counts.penalised(valid, self.request.sampling, before)
         return draw(valid, self.request.sampling, position)

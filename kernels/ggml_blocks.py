@@ -78,6 +78,11 @@ class Blocks:
             grouped = grouped + self.offsets.unsqueeze(-1)
         return grouped.reshape(rows, columns)
 
+    def times(self, factor: float) -> Blocks:
+        """All values times ``factor``, rounded in the scales and offsets."""
+        offsets = None if self.offsets is None else self.offsets * factor
+        return Blocks(self.codes, self.scales * factor, offsets, self.group)
+
 
 def decode_blocks(raw: torch.Tensor, ggml_type: int) -> Blocks:
     """``raw``: uint8 [R, row bytes] of a quantised type (not F32, F16, BF16)."""

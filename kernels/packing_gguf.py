@@ -19,10 +19,18 @@ SIGNED_BIASES = (4, 8, 16, 32, 128)  # Q3_K; int4; int5; Q6_K; Q8_0, IQ4 and int
 
 
 def pack_gguf(
-    raw: torch.Tensor, ggml_type: int, row_order: torch.Tensor | None = None
+    raw: torch.Tensor,
+    ggml_type: int,
+    row_order: torch.Tensor | None = None,
+    *,
+    scale: float = 1.0,
 ) -> PackedLinear:
-    """Pack ``raw`` uint8 [N, row bytes]; output n becomes row ``row_order[n]`` when given."""
+    """Pack ``raw`` uint8 [N, row bytes]; output n becomes row ``row_order[n]`` when given.
+
+    ``scale`` multiplies the scales of the blocks, so floats have none.
+    """
     if ggml_type in ggml_blocks.FLOAT_DTYPES:
+        assert scale == 1.0, "floats are stored as they are"
         return packing.pack_float(
             raw.contiguous().view(ggml_blocks.FLOAT_DTYPES[ggml_type]), row_order
         )
@@ -32,7 +40,8 @@ def pack_gguf(
     def slabs() -> Iterator[ggml_blocks.Blocks]:
         for rows in packing.row_slabs(*shape, packing.SLAB_WEIGHTS):
             chosen = raw[rows if row_order is None else row_order[rows]]
-            yield ggml_blocks.decode_blocks(chosen, ggml_type)
+            slab = ggml_blocks.decode_blocks(chosen, ggml_type)
+            yield slab if scale == 1.0 else slab.times(scale)
 
     return pack_blocks(shape, slabs)
 

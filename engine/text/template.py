@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_RANGE = 100_000  # steps of all ranges of one rendering together
 MAX_PIECES = 200_000  # emitted fragments: bounds loops that a template may nest
 MAX_CHARS = 4_000_000
+MAX_PADDING = 16  # characters that JSON may put between values
+MAX_REASON_CHARS = 300
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -82,14 +84,22 @@ class ChatTemplate:
                 action="Choose another version of the model.",
             ) from error
 
-    def render(self, messages: Sequence[Mapping[str, str]], **variables: object) -> str:
-        """The prompt as text, with the opening of the reply. Raises UserError with the reason."""
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        **variables: object,
+    ) -> str:
+        """The prompt as text, with the opening of the reply. ``variables`` are what the template
+        knows beside the messages (tools, enable_thinking, …); one that is left out is undefined.
+        Raises UserError with the reason."""
         pieces: list[str] = []
         num_chars = 0
         try:
             stream = self._template.generate(
                 messages=[dict(message) for message in messages],
-                add_generation_prompt=True,
+                add_generation_prompt=add_generation_prompt,
                 range=_Range(),
                 **variables,
             )
@@ -101,9 +111,10 @@ class ChatTemplate:
         except _TooMuchError as error:
             raise UserError("The model's chat template asks for too much work.") from error
         except (jinja2.TemplateError, SecurityError, RecursionError) as error:
-            raise UserError(f"The model's chat template refuses this chat: {error}.") from error
+            reason = _reason(error)
+            raise UserError(f"The model's chat template refuses this chat: {reason}.") from error
         except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
-            raise UserError(f"The model's chat template fails: {error}.") from error
+            raise UserError(f"The model's chat template fails: {_reason(error)}.") from error
         return "".join(pieces)
 
 
@@ -111,6 +122,27 @@ def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _tojson(value: Any, indent: int | None = None) -> str:
-    """JSON as the model was trained on: nothing escaped for HTML, non-ASCII kept."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _reason(error: Exception) -> str:
+    """What a template says, as the end of a sentence: one printable line without its full stop."""
+    line = "".join(char if char.isprintable() else " " for char in str(error)[:MAX_REASON_CHARS])
+    return line.strip().removesuffix(".")
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as the models were trained on: nothing escaped for HTML, non-ASCII kept, json's own
+    separators. The arguments are those of the library that templates are written for."""
+    if max(indent or 0, *map(len, separators or ("",))) > MAX_PADDING:
+        raise _TooMuchError
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )

@@ -9,17 +9,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from hearth.engine.errors import UserError
 from hearth.engine.text.data import FolderText, GgufText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from hearth.engine.text.data import TextData
 
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
+MAX_TOKENS = 1 << 24  # as many as a model may have embeddings
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 _QWEN2 = (
     _WORDS + r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -45,24 +49,30 @@ KNOWN_ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<
 
 
 class Vocabulary:
-    """Encoders and decoder of one model. Immutable after construction; thread-safe."""
+    """Encoder and decoder of one model. Immutable after construction; thread-safe.
+
+    ``plain`` knows no added tokens. ``added``: id to text of those that are matched as a whole.
+    ``token_ids``: every id that stands for something. Raises UserError for an absurd id.
+    """
 
     def __init__(
         self,
         plain: Tokenizer,
-        control: Tokenizer,
-        control_ids: Iterable[int],
+        added: Mapping[int, str],
+        token_ids: Iterable[int],
         end_ids: Iterable[int],
         bos_id: int | None,
     ) -> None:
         self._plain = plain
-        self._control = control
-        self.control_ids = frozenset(control_ids)
+        self._added = {token_id: text for token_id, text in added.items() if text}
+        self._ids = {text: token_id for token_id, text in self._added.items()}
+        self.control_ids = frozenset(self._added)
         self.bos_id = bos_id
-        named = (control.token_to_id(text) for text in KNOWN_ENDS)
-        known = {i for i in named if i is not None and i in self.control_ids}
+        known = {self._ids[text] for text in KNOWN_ENDS if text in self._ids}
         self.end_ids = frozenset(end_ids) | known
-        self.size = control.get_vocab_size(with_added_tokens=True)
+        is_used = _is_used(token_ids)
+        self.size = len(is_used)  # the highest id and one more
+        self.unused_ids = np.flatnonzero(~is_used)
         self._bytes = _ByteAlphabet()
         self._vocabulary_bytes: dict[int, bytes] = {}
 
@@ -74,16 +84,24 @@ class Vocabulary:
 
     def control_id(self, text: str) -> int | None:
         """The id of a token that is matched as a whole; None when ``text`` is no such token."""
-        found = self._control.token_to_id(text)
-        return found if found in self.control_ids else None
+        return self._ids.get(text)
+
+    def drawable(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits [size] of a row [rows of the embedding matrix]: without the padding behind the
+        tokens, and never of an id between them that stands for nothing. A view where it can be."""
+        valid = logits[: self.size]
+        if len(self.unused_ids):
+            valid = valid.copy()
+            valid[self.unused_ids] = -np.inf
+        return valid
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for; control tokens give their name."""
         known = self._vocabulary_bytes.get(token_id)
         if known is None:
-            text = self._control.id_to_token(token_id) or ""
-            is_control = token_id in self.control_ids
-            known = text.encode() if is_control else self._bytes.decode(text)
+            name = self._added.get(token_id)
+            spelt = self._plain.id_to_token(token_id) or ""
+            known = self._bytes.decode(spelt) if name is None else name.encode()
             self._vocabulary_bytes[token_id] = known
         return known
 
@@ -91,6 +109,19 @@ class Vocabulary:
         """Text of ids, control tokens left out; invalid UTF-8 becomes U+FFFD."""
         raw = b"".join(self.token_bytes(i) for i in ids if i not in self.control_ids)
         return raw.decode("utf-8", errors="replace")
+
+
+def _is_used(token_ids: Iterable[int]) -> NDArray[np.bool_]:
+    ids = list(token_ids)
+    size = max(ids, default=-1) + 1
+    if not 0 < size <= MAX_TOKENS or min(ids) < 0:
+        raise UserError(
+            "The tokenizer numbers its tokens in a way that cannot be.",
+            action="Download the model's tokenizer files again.",
+        )
+    is_used = np.zeros(size, dtype=np.bool_)
+    is_used[ids] = True
+    return is_used
 
 
 class _ByteAlphabet:
@@ -107,6 +138,10 @@ class _ByteAlphabet:
         if all(char in self._byte_of for char in text):
             return bytes(self._byte_of[char] for char in text)
         return text.encode("utf-8", errors="surrogatepass")
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _encodable(text: str) -> str:
@@ -136,24 +171,19 @@ def _from_gguf(data: GgufText) -> Vocabulary:
         )
     if data.pre not in PRE_PATTERNS:
         raise UserError(f"The model's tokenizer splits text as {data.pre}, which Hearth lacks.")
-    special = {
-        index: token
-        for index, (token, kind) in enumerate(zip(data.tokens, data.token_types, strict=True))
-        if kind in (CONTROL, USER_DEFINED)
-    }
-    plain, control = (_bpe(data) for _ in range(2))
-    control.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in special.values()]
-    )
-    for index, token in special.items():
-        if control.token_to_id(token) != index:
-            raise UserError(f"The tokenizer names {token} twice; the file is damaged.")
-    bos = data.bos_id if data.add_bos else None
-    return Vocabulary(plain, control, special, data.end_ids, bos)
-
-
-def _bpe(data: GgufText) -> Tokenizer:
     vocabulary = {token: index for index, token in enumerate(data.tokens)}
+    kinds = list(enumerate(data.token_types))
+    added = {i: data.tokens[i] for i, kind in kinds if kind in (CONTROL, USER_DEFINED)}
+    for index, token in added.items():
+        if vocabulary[token] != index:
+            raise UserError(f"The tokenizer names {token} twice; the file is damaged.")
+    # Rows of the matrix that no token needs are listed as [PAD...].
+    used = (index for index, kind in kinds if kind != UNUSED)
+    bos = data.bos_id if data.add_bos else None
+    return Vocabulary(_bpe(data, vocabulary), added, used, data.end_ids, bos)
+
+
+def _bpe(data: GgufText, vocabulary: dict[str, int]) -> Tokenizer:
     if any(" " not in merge for merge in data.merges):
         raise UserError("The tokenizer's merges are damaged.", action="Download the model again.")
     merges = [(left, right) for left, _, right in (m.partition(" ") for m in data.merges)]
@@ -188,17 +218,31 @@ def _splitters(pre: str) -> list[Any]:
 
 def _from_folder(data: FolderText) -> Vocabulary:
     try:
-        control = Tokenizer.from_file(str(data.tokenizer_json))
         description = json.loads(data.tokenizer_json.read_text("utf-8"))
-        added = {int(item["id"]): str(item["content"]) for item in description["added_tokens"]}
+        added = {int(item["id"]): item["content"] for item in description["added_tokens"]}
+        "".join(added.values()).encode()  # half a surrogate pair is no text
         plain = Tokenizer.from_str(json.dumps(description | {"added_tokens": []}))
     except Exception as error:  # the library raises plain Exception for bad files
         raise UserError(
             f"{data.tokenizer_json.name} cannot be read: {error}.",
             action="Download the model's tokenizer files again.",
         ) from error
-    missing = [text for _, text in data.extra_tokens if control.token_to_id(text) is None]
-    control.add_special_tokens([AddedToken(text, special=True) for text in missing])
-    added |= {i: text for i, text in data.extra_tokens if control.token_to_id(text) == i}
-    plain.post_processor = control.post_processor = None
-    return Vocabulary(plain, control, added, data.end_ids, data.bos_id)
+    plain.post_processor = None
+    added |= _further_tokens(plain, added, data.extra_tokens)
+    ids = {*plain.get_vocab().values(), *added}
+    return Vocabulary(plain, added, ids, data.end_ids, data.bos_id)
+
+
+def _further_tokens(
+    plain: Tokenizer, added: Mapping[int, str], extra: Iterable[tuple[int, str]]
+) -> dict[int, str]:
+    """What only tokenizer_config.json names. Where it contradicts tokenizer.json, that counts."""
+    texts = set(added.values())
+    return {
+        token_id: text
+        for token_id, text in extra
+        if text and _is_text(text)
+        if token_id not in added and text not in texts
+        if plain.id_to_token(token_id) in (None, text)
+        if plain.token_to_id(text) in (None, token_id)
+    }

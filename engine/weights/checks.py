@@ -147,3 +147,10 @@ def _check_rope_divisors(files: ModelFiles) -> None:
     values = divisors.values()
     if not bool((torch.isfinite(values) & (values > 0.0)).all()):
         raise damaged(files.path, "its rotary factors are impossible")
+
+
+def check_vocabulary(files: ModelFiles, num_tokens: int) -> None:
+    """Every token of the tokenizer has an embedding, or the model would read beside its matrix."""
+    rows = files.config.vocab_size
+    if num_tokens > rows:
+        raise damaged(files.path, f"its tokenizer has {num_tokens} tokens for {rows} embeddings")

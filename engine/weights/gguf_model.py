@@ -1,49 +1,27 @@
-"""A GGUF file as ``ModelFiles``: architecture keys, tensor names, llama's row order."""
+"""A GGUF file as ``ModelFiles``: entries under canonical names, llama's row order, tokenizer."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import torch
 
-from hearth.engine.errors import UserError
-from hearth.engine.model.config import ARCHITECTURES, ModelConfig, RopeScaling
 from hearth.engine.text.data import GgufText
-from hearth.engine.weights.checks import unknown_architecture, unknown_rope, unknown_tensor
+from hearth.engine.weights.checks import unknown_tensor
 from hearth.engine.weights.entries import TensorEntry, WeightEntry
 from hearth.engine.weights.files import damaged, shown
 from hearth.engine.weights.gguf import GgufFile, GgufTensor, open_gguf
+from hearth.engine.weights.gguf_config import read_config
+from hearth.engine.weights.gguf_names import canonical_name, is_unused
+from hearth.engine.weights.gguf_scales import is_scale, with_scale
 from hearth.engine.weights.metadata import Metadata
 from hearth.engine.weights.model_files import ModelFiles, fingerprint_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LAYER_NAMES = {
-    "attn_norm.weight": "attn_norm",
-    "attn_q.weight": "q",
-    "attn_k.weight": "k",
-    "attn_v.weight": "v",
-    "attn_output.weight": "o",
-    "attn_q.bias": "q_bias",
-    "attn_k.bias": "k_bias",
-    "attn_v.bias": "v_bias",
-    "attn_q_norm.weight": "q_norm",
-    "attn_k_norm.weight": "k_norm",
-    "ffn_norm.weight": "ffn_norm",
-    "ffn_gate.weight": "gate",
-    "ffn_up.weight": "up",
-    "ffn_down.weight": "down",
-}
-TOP_NAMES = {
-    "token_embd.weight": "token_embd",
-    "output.weight": "output",
-    "output_norm.weight": "output_norm",
-    "rope_freqs.weight": "rope_freqs",
-}
-LAYER = re.compile(r"^blk\.(0|[1-9]\d{0,5})\.(.+)$")
-UNUSED_NAMES = ("attn_rot_embd", "rope.freqs")  # derived values that old converters stored
+    from hearth.engine.model.config import ModelConfig
+
 MAX_NAME_CHARS = 100
 # Generation must end at every end-of-turn token; files name one or two of a vocabulary's.
 END_TEXTS = frozenset(
@@ -73,92 +51,21 @@ def _name(metadata: Metadata, path: Path) -> str:
     return name or path.stem
 
 
-def read_config(metadata: Metadata, gguf: GgufFile) -> ModelConfig:
-    """ModelConfig from the architecture's keys."""
-    architecture = metadata.text("general.architecture")
-    if architecture not in ARCHITECTURES:
-        raise unknown_architecture(metadata.path, architecture)
-    key = architecture + "."
-    heads = metadata.integer(key + "attention.head_count")
-    hidden = metadata.integer(key + "embedding_length")
-    head_dim = metadata.integer(key + "attention.key_length", hidden // max(heads, 1))
-    _refuse_variants(metadata, key, head_dim)
-    embedding = gguf.tensors.get("token_embd.weight")
-    if embedding is None or len(embedding.shape) != 2:
-        raise damaged(metadata.path, "it has no token embeddings")
-    try:
-        return ModelConfig(
-            architecture=architecture,
-            hidden_size=hidden,
-            intermediate_size=metadata.integer(key + "feed_forward_length"),
-            num_hidden_layers=metadata.integer(key + "block_count"),
-            num_attention_heads=heads,
-            num_key_value_heads=metadata.integer(key + "attention.head_count_kv", heads),
-            head_dim=head_dim,
-            vocab_size=embedding.shape[0],
-            max_position_embeddings=metadata.integer(key + "context_length"),
-            rms_norm_eps=metadata.real(key + "attention.layer_norm_rms_epsilon"),
-            rope_theta=metadata.real(key + "rope.freq_base", 10000.0),
-            rope_scaling=_rope_scaling(metadata, key + "rope.scaling."),
-            tie_word_embeddings="output.weight" not in gguf.tensors,
-        )
-    except ValueError as error:
-        raise damaged(metadata.path, f"its configuration is impossible ({error})") from error
-
-
-def _refuse_variants(metadata: Metadata, key: str, head_dim: int) -> None:
-    """What these keys may say, but the decoder does not do: refused, never computed wrongly."""
-    variants = {
-        "a mixture of experts": metadata.integer(key + "expert_count", 0) != 0,
-        "partly rotated heads": metadata.integer(key + "rope.dimension_count", head_dim)
-        != head_dim,
-        "value heads of another size": metadata.integer(key + "attention.value_length", head_dim)
-        != head_dim,
-    }
-    for variant, found in variants.items():
-        if found:
-            raise UserError(
-                f"{shown(metadata.path.name)} has {variant}, which Hearth cannot run yet.",
-                action="Choose another model.",
-            )
-
-
-def _rope_scaling(metadata: Metadata, key: str) -> RopeScaling | None:
-    kind = metadata.text(key + "type", "none")
-    if kind == "none":
-        return None
-    if kind not in ("linear", "yarn") or metadata.real(key + "attn_factor", 1.0) != 1.0:
-        raise unknown_rope(metadata.path, kind)
-    original = metadata.optional_integer(key + "original_context_length")
-    return RopeScaling(
-        kind=kind,
-        factor=metadata.real(key + "factor", 1.0),
-        original_max_position_embeddings=original or None,
-        beta_fast=metadata.real(key + "yarn_beta_fast", 32.0),
-        beta_slow=metadata.real(key + "yarn_beta_slow", 1.0),
-    )
-
-
 def _tensors(gguf: GgufFile, config: ModelConfig) -> dict[str, WeightEntry]:
     entries: dict[str, WeightEntry] = {}
     for tensor in gguf.tensors.values():
-        name = _canonical(tensor.name)
+        name = canonical_name(tensor.name, config)
         if name is not None:
-            entries[name] = TensorEntry(
-                name, tensor.shape, tensor.ggml_type, tensor.raw(), _row_order(name, tensor, config)
-            )
-        elif not any(unused in tensor.name for unused in UNUSED_NAMES):
+            entries[name] = _entry(gguf, tensor, name, config)
+        elif not is_unused(tensor.name) and not is_scale(gguf, tensor.name):
             raise unknown_tensor(tensor.file.path, tensor.name, config.architecture)
     return entries
 
 
-def _canonical(name: str) -> str | None:
-    """The engine's name of a GGUF tensor; None for one that it does not use."""
-    match = LAYER.match(name)
-    if match is None:
-        return TOP_NAMES.get(name)
-    inner = LAYER_NAMES.get(match[2])
-    return f"layers.{int(match[1])}.{inner}" if inner else None
+def _entry(gguf: GgufFile, tensor: GgufTensor, name: str, config: ModelConfig) -> WeightEntry:
+    order = _row_order(name, tensor, config)
+    entry = TensorEntry(name, tensor.shape, tensor.ggml_type, tensor.raw(), order)
+    return with_scale(gguf, tensor, entry)
 
 
 def _row_order(name: str, tensor: GgufTensor, config: ModelConfig) -> torch.Tensor | None:

@@ -83,3 +83,23 @@ class Metadata:
         if len(integers) != len(value):
             raise damaged(self.path, f"{key} is no list of numbers")
         return integers
+
+    def per_layer(self, key: str, count: int) -> tuple[int, ...]:
+        """One number a layer; a single one stands for all ``count``."""
+        if not isinstance(self._values.get(key), list):
+            return (self.integer(key),) * count
+        values = self.integers(key)
+        if len(values) != count:
+            raise damaged(self.path, f"{key} has {len(values)} values for {count} layers")
+        if any(isinstance(value, bool) or not 0 <= value < MAX_INTEGER for value in values):
+            raise damaged(self.path, f"{key} holds no sensible numbers")
+        return values
+
+    def flags(self, key: str) -> tuple[bool, ...] | None:
+        """None when the key is missing. Some writers store truth as the numbers 0 and 1."""
+        if not self.has(key):
+            return None
+        values = self.integers(key)
+        if any(value not in (0, 1) for value in values):
+            raise damaged(self.path, f"{key} is no list of true and false")
+        return tuple(bool(value) for value in values)

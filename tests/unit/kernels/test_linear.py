@@ -51,6 +51,19 @@ def test_quantised(ggml_type: int, shape: tuple[int, int]) -> None:
     assert (run(x, weight) - expected).norm() <= 2e-6 * expected.norm()
 
 
+@pytest.mark.parametrize("ggml_type", [ggml_blocks.NVFP4, ggml_blocks.Q4_K])
+@pytest.mark.parametrize("scale", [0.25, 0.0123])
+def test_a_scale_of_the_whole_tensor(ggml_type: int, scale: float) -> None:
+    raw = random_raw(ggml_type, 80, 512)
+    weight = pack_gguf(raw, ggml_type, scale=scale)
+    values = ggml_blocks.dequantise(raw, ggml_type).double() * scale
+    tolerance = 3e-7 * float(values.abs().max())  # where a block's offset cancels its codes
+    torch.testing.assert_close(packing.dequantise(weight).double(), values, rtol=0, atol=tolerance)
+    x = torch.randn(5, 512)
+    expected = x.double() @ values.T
+    assert (run(x, weight) - expected).norm() <= 2e-6 * expected.norm()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(7, 5), (64, 33), (100, 17)])
 def test_floats_of_odd_sizes(dtype: torch.dtype, shape: tuple[int, int]) -> None:

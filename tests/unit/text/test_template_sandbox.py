@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -28,6 +29,10 @@ HOSTILE = {
     "raise": "{{ raise_exception('roles must alternate') }}",
     "padding": "{{ '%1000000000d' % 1 }}",
     "center": "{{ 'x'.center(1000000000) }}",
+    "indented": "{{ [[1]]|tojson(indent=1000000000) }}",
+    "separated": "{{ [1, 2]|tojson(separators=('x' ~ 'y'.ljust(100000), ':')) }}",
+    "control characters": "{{ raise_exception('a\\n\\x1b[31mb.') }}",
+    "long reason": "{{ raise_exception('b'.ljust(1000000)) }}",
     "type error": "{{ 1 + 'x' }}",
     "recursion": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
 }
@@ -57,3 +62,23 @@ def test_names_that_models_use_are_there() -> None:
         "{% if loop.first %}{% continue %}{% endif %}{% endfor %}{{ ns.n }}{{ {'ä': '<'}|tojson }}"
     )
     assert ChatTemplate(source).render(MESSAGES) == '1{"ä": "<"}'
+
+
+def test_json_is_what_templates_are_written_for() -> None:
+    source = (
+        "{{ value|tojson }}\n{{ value|tojson(indent=1) }}\n{{ value|tojson(true) }}\n"
+        "{{ value|tojson(separators=(',', ':'), sort_keys=true) }}"
+    )
+    value = {"b": "<é缓&'\u2028", "a": [1, 2.5, True, None]}
+    rendered = ChatTemplate(source).render(MESSAGES, value=value).split("\n", 1)
+    assert rendered[0] == '{"b": "<é缓&\'\u2028", "a": [1, 2.5, true, null]}'
+    indented = json.dumps(value, ensure_ascii=False, indent=1)
+    others = json.dumps(value) + "\n"
+    others += json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    assert rendered[1] == f"{indented}\n{others}"
+
+
+def test_a_refusal_is_one_sentence() -> None:
+    with pytest.raises(UserError) as caught:
+        ChatTemplate("{{ raise_exception('System first.') }}").render(MESSAGES)
+    assert str(caught.value) == "The model's chat template refuses this chat: System first."

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from hearth.engine.errors import HearthError
+from hearth.engine.weights.checks import check_vocabulary
 from hearth.engine.weights.model_files import open_model
 from hearth.engine.weights.safetensors_file import open_safetensors
 
@@ -327,3 +328,11 @@ def test_one_file_of_a_folder(tmp_path: Path, refusal: Refusal) -> None:
     folder = tiny.write_folder(tmp_path / "m")
     assert "not a whole model" in refusal(folder / "model.safetensors")
     assert "not a whole model" in refusal(folder / "config.json")
+
+
+def test_a_tokenizer_with_more_tokens_than_embeddings(tmp_path: Path) -> None:
+    """Their ids would read beside the matrix."""
+    files = open_model(tiny.write_folder(tmp_path / "m"))
+    check_vocabulary(files, tiny.ROWS)
+    with pytest.raises(HearthError, match=f"{tiny.ROWS + 1} tokens for {tiny.ROWS} embeddings"):
+        check_vocabulary(files, tiny.ROWS + 1)
