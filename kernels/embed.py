@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def embed(ids: torch.Tensor, table: packing.PackedLinear, out: torch.Tensor) -> None:
     """out [M, H] float32 = rows ``ids`` (int32 [M]) of ``table`` [V, H]."""
+    assert table.input_order is None, "columns of a table stand in order"
     if backend() == "reference":
         submit(Thunk(lambda: out.copy_(packing.dequantise(table)[ids.long()])))
         return

@@ -10,6 +10,7 @@ from hearth.kernels import packing
 from hearth.kernels.graph import KernelLaunch, Thunk, backend, submit, usable_cores
 from hearth.kernels.packing import PackedLinear, concatenate, pack_float
 from hearth.kernels.packing_gguf import pack_gguf
+from hearth.kernels.rows import gather_columns
 
 __all__ = ["PackedLinear", "concatenate", "linear", "pack_float", "pack_gguf"]
 
@@ -36,6 +37,10 @@ def linear(
         submit(Thunk(lambda: _reference(x, weight, out, bias, accumulate)))
         return
     assert x.is_contiguous(), "x is contiguous"
+    if weight.input_order is not None:
+        ordered = _ordered.take(rows * columns).view(rows, columns)
+        gather_columns(x, weight.input_order, ordered)
+        x = ordered
     assert out.stride(1) == 1, "rows of out are contiguous"
     form = weight.format
     is_plain = form.float_dtype is not None or form.minifloat is not None
@@ -80,6 +85,7 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+_ordered = _Scratch()
 
 
 def _prepare(x: torch.Tensor, form: packing.WeightFormat) -> tuple[torch.Tensor, torch.Tensor]:

@@ -71,11 +71,13 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True)
 class PackedLinear:
-    """A weight matrix of N outputs and K inputs. ``data``: uint8, tiles in order of outputs."""
+    """A weight matrix of N outputs and K inputs. ``data``: uint8, tiles in order of outputs.
+    ``input_order`` int32 [K]: column k of the tiles is input ``input_order[k]``; None: k."""
 
     shape: tuple[int, int]
     format: WeightFormat
     data: torch.Tensor
+    input_order: torch.Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -174,6 +176,15 @@ def _unfilled(shape: tuple[int, int], form: WeightFormat) -> PackedLinear:
 
 def dequantise(weight: PackedLinear) -> torch.Tensor:
     """float32 [N, K]: the values the kernels compute with (tests, references)."""
+    stored = _dequantised_tiles(weight)
+    if weight.input_order is None:
+        return stored
+    ordered = torch.empty_like(stored)
+    ordered[:, weight.input_order.long()] = stored
+    return ordered
+
+
+def _dequantised_tiles(weight: PackedLinear) -> torch.Tensor:
     form, (num_rows, columns) = weight.format, weight.shape
     groups = weight.groups_per_row
     tiles = weight.data.view(-1, groups, form.group_bytes)
@@ -208,8 +219,9 @@ def concatenate(weights: Sequence[PackedLinear]) -> PackedLinear | None:
     """One matrix of all outputs in order; None when formats differ or rows do not fill units."""
     first = weights[0]
     alike = all(w.format == first.format and w.shape[1] == first.shape[1] for w in weights)
-    if not alike or any(w.shape[0] % UNIT for w in weights[:-1]):
-        return None
+    has_order = any(w.input_order is not None for w in weights)
+    if not alike or has_order or any(w.shape[0] % UNIT for w in weights[:-1]):
+        return first if len(weights) == 1 else None
     num_rows = sum(w.shape[0] for w in weights)
     data = torch.cat([w.data for w in weights])
     return PackedLinear((num_rows, first.shape[1]), first.format, data)

@@ -12,11 +12,11 @@ from hearth.engine.draft.dflash_config import UndeclaredCausality
 from hearth.engine.draft.dflash_config_file import read_dflash_config
 from hearth.engine.errors import UserError
 from hearth.engine.weights.entries import TensorEntry
-from hearth.engine.weights.files import damaged, shown
+from hearth.engine.weights.files import shown
 from hearth.engine.weights.folder import shards_of
-from hearth.engine.weights.folder_config import refuse_quantised
+from hearth.engine.weights.folder_tensors import WHOLE, group_tensors
 from hearth.engine.weights.json_files import read_json
-from hearth.engine.weights.safetensors_file import open_safetensors
+from hearth.engine.weights.schemes import Module, Quantisation, open_module, read_quantisation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hearth.engine.draft.dflash_config import DflashConfig
     from hearth.engine.model.config import ModelConfig
     from hearth.engine.weights.entries import WeightEntry
-    from hearth.engine.weights.safetensors_file import SafeTensor
 
 SIDES = 2  # a convolution before a sublayer and one behind it
 
@@ -49,31 +48,27 @@ def open_drafter(
     for another model than ``target``."""
     raw = read_json(path / "config.json")
     config = read_dflash_config(path, raw, target, undeclared)
-    refuse_quantised(path, raw)
-    tensors = _tensors(path)
+    tensors = _tensors(path, read_quantisation(path, raw))
     _check_tensors(path, config, tensors)
     return DflashFiles(path, config, tensors)
 
 
-def _tensors(path: Path) -> dict[str, WeightEntry]:
-    entries: dict[str, WeightEntry] = {}
-    for shard in shards_of(path):
-        for tensor in open_safetensors(shard).values():
-            name = tensor.name.removeprefix("model.").removesuffix(".weight")
-            if name in entries:
-                raise damaged(shard, f"tensor {shown(tensor.name)} occurs twice")
-            entries[name] = _entry(shard, name, tensor)
-    return entries
+def _tensors(path: Path, how: Quantisation | None) -> dict[str, WeightEntry]:
+    modules = group_tensors(shards_of(path), _bare_name, lambda _shard, _name: None)
+    return {name: _entry(module, how) for name, module in modules.items()}
 
 
-def _entry(shard: Path, name: str, tensor: SafeTensor) -> TensorEntry:
+def _bare_name(published: str) -> str:
+    return published.removeprefix("model.").removesuffix(".weight")
+
+
+def _entry(module: Module, how: Quantisation | None) -> WeightEntry:
+    tensor = module.parts.get(WHOLE)
+    if len(module.parts) > 1 or tensor is None:
+        return open_module(module, how)
     if tensor.ggml_type is None:
-        raise UserError(
-            f"{shown(shard.name)} stores {shown(tensor.name)} as {shown(tensor.dtype)}, which "
-            "Hearth cannot read yet.",
-            action="Choose a bf16 version of the drafter.",
-        )
-    return TensorEntry(name, tensor.shape, tensor.ggml_type, tensor.raw())
+        raise module.refused(f"as {shown(tensor.dtype)}")
+    return TensorEntry(module.name, tensor.shape, tensor.ggml_type, tensor.raw())
 
 
 def _check_tensors(path: Path, config: DflashConfig, tensors: Mapping[str, WeightEntry]) -> None:

@@ -14,10 +14,11 @@ from hearth.engine.text.data import FolderText
 from hearth.engine.weights.checks import unknown_tensor
 from hearth.engine.weights.entries import TensorEntry, Transform, WeightEntry
 from hearth.engine.weights.files import damaged, shown, unreadable
-from hearth.engine.weights.folder_config import read_config, refuse_quantised
+from hearth.engine.weights.folder_config import read_config
+from hearth.engine.weights.folder_tensors import WHOLE, group_tensors
 from hearth.engine.weights.json_files import read_json, read_text
 from hearth.engine.weights.model_files import ModelFiles, fingerprint_of
-from hearth.engine.weights.safetensors_file import SafeTensor, open_safetensors
+from hearth.engine.weights.schemes import Module, Quantisation, open_module, read_quantisation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +78,6 @@ def open_folder(path: Path) -> ModelFiles:
     """Raises UserError when a file is missing, damaged, of an unknown kind or quantised."""
     _refuse_other_folders(path)
     raw_config = read_json(path / "config.json")
-    refuse_quantised(path, raw_config)
     config = read_config(path, raw_config)
     tensors = _tensors(path, config)
     config = _with_padding(_with_mtp(config, tensors), tensors)
@@ -116,18 +116,32 @@ def _refuse_other_folders(path: Path) -> None:
 
 
 def _tensors(path: Path, config: ModelConfig) -> dict[str, WeightEntry]:
-    entries: dict[str, WeightEntry] = {}
-    for shard in shards_of(path):
-        for tensor in open_safetensors(shard).values():
-            name = _canonical(tensor.name)
-            if name is None:
-                if not any(unused in tensor.name for unused in UNUSED_NAMES):
-                    raise unknown_tensor(shard, tensor.name, config.architecture)
-            elif name in entries:
-                raise damaged(shard, f"tensor {shown(tensor.name)} occurs twice")
-            elif name != "output" or not config.tie_word_embeddings:
-                entries[name] = _entry(shard, name, tensor, config)
-    return entries
+    how = read_quantisation(path, read_json(path / "config.json"))
+    modules = _modules(path, config)
+    if config.tie_word_embeddings:
+        modules.pop("output", None)
+    return {name: _entry(module, config, how) for name, module in modules.items()}
+
+
+def _modules(path: Path, config: ModelConfig) -> dict[str, Module]:
+    """Of all shards, and an MTP module that lies in a file beside those that the index lists."""
+
+    def unknown(shard: Path, name: str) -> UserError | None:
+        if any(unused in name for unused in UNUSED_NAMES):
+            return None
+        return unknown_tensor(shard, name, config.architecture)
+
+    shards = shards_of(path)
+    modules = group_tensors(shards, _canonical, unknown)
+    others = [file for file in sorted(path.glob("*.safetensors")) if file not in shards]
+    if "mtp.fc" not in modules and (path / INDEX).exists():
+        modules |= group_tensors(others, _canonical_mtp, lambda _shard, _name: None)
+    return modules
+
+
+def _canonical_mtp(name: str) -> str | None:
+    found = _canonical(name)
+    return found if found is not None and found.startswith("mtp.") else None
 
 
 def _with_mtp(config: ModelConfig, tensors: dict[str, WeightEntry]) -> ModelConfig:
@@ -143,14 +157,13 @@ def _with_padding(config: ModelConfig, tensors: dict[str, WeightEntry]) -> Model
     return replace(config, vocab_size=embedding.shape[0])
 
 
-def _entry(shard: Path, name: str, tensor: SafeTensor, config: ModelConfig) -> TensorEntry:
+def _entry(module: Module, config: ModelConfig, how: Quantisation | None) -> WeightEntry:
+    tensor = module.parts.get(WHOLE)
+    if len(module.parts) > 1 or tensor is None:
+        return _quantised(module, how)
     if tensor.ggml_type is None:
-        raise UserError(
-            f"{shown(shard.name)} stores {shown(tensor.name)} as {shown(tensor.dtype)}, which "
-            "Hearth cannot read yet.",
-            action="Choose a bf16 or a GGUF version of the model.",
-        )
-    inner = name.rsplit(".", 1)[-1]
+        raise module.refused(f"as {shown(tensor.dtype)}")
+    inner = module.name.rsplit(".", 1)[-1]
     shape = tensor.shape
     if inner == "conv" and len(shape) == 3:  # [channels, 1, taps]
         shape = (shape[0], math.prod(shape[1:]))
@@ -159,7 +172,14 @@ def _entry(shard: Path, name: str, tensor: SafeTensor, config: ModelConfig) -> T
         transform = Transform.PLUS_ONE
     elif inner == "decay":
         transform = Transform.MINUS_EXP
-    return TensorEntry(name, shape, tensor.ggml_type, tensor.raw(), transform=transform)
+    return TensorEntry(module.name, shape, tensor.ggml_type, tensor.raw(), transform=transform)
+
+
+def _quantised(module: Module, how: Quantisation | None) -> WeightEntry:
+    entry = open_module(module, how)
+    if module.name == "token_embd" and entry.input_order is not None:
+        raise module.refused("with its columns out of order")
+    return entry
 
 
 def shards_of(path: Path) -> list[Path]:

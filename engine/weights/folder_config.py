@@ -74,19 +74,6 @@ class Values:
         return Values(self.path, value or {})
 
 
-def refuse_quantised(folder: Path, config: dict[str, Any]) -> None:
-    scheme = config.get("quantization_config") or config.get("compression_config")
-    if scheme is None and (folder / "hf_quant_config.json").exists():
-        scheme = "modelopt"
-    if not scheme:
-        return
-    method = scheme.get("quant_method", "something unknown") if isinstance(scheme, dict) else scheme
-    raise UserError(
-        f"{shown(folder.name)} is quantised as {shown(method)}, which Hearth cannot read yet.",
-        action="Choose a bf16 or a GGUF version of the model.",
-    )
-
-
 def read_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     """Both generations of rope keys are read. Raises UserError for what cannot be run."""
     values = Values(folder / "config.json", raw)
