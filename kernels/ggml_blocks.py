@@ -8,7 +8,7 @@ with an infinite scale is worth is not defined.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -81,7 +81,7 @@ class Blocks:
     def times(self, factor: float) -> Blocks:
         """All values times ``factor``, rounded in the scales and offsets."""
         offsets = None if self.offsets is None else self.offsets * factor
-        return Blocks(self.codes, self.scales * factor, offsets, self.group)
+        return replace(self, scales=self.scales * factor, offsets=offsets)
 
 
 def decode_blocks(raw: torch.Tensor, ggml_type: int) -> Blocks:
