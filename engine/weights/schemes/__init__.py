@@ -59,6 +59,11 @@ def _packed(module: Module) -> SchemeEntry:
     if module.has("weight_packed", "U8") and module.has("weight_global_scale"):
         return floats.nvfp4(module, "weight_packed", "weight_global_scale", divides=True)
     if module.has("weight_packed", "U8") and module.has("weight_scale", "U8"):
+        bits = module.matrix("weight_packed").shape[1] // (
+            4 * module.matrix("weight_scale").shape[1]
+        )
+        if bits != 4:
+            raise module.refused(f"as MXFP{bits}")
         return floats.mxfp4(module)
     raise module.refused(f"in parts that are not known together ({_listed(module)})")
 

@@ -28,6 +28,7 @@ E8M0_BIAS = 127
 def fp8(module: Module, scale_part: str, block: tuple[int, int]) -> SchemeEntry:
     """weight E4M3 [N, K] times ``scale_part``: one number, [N, 1], or one a block [N / b, K / b]
     (as [N / b, 1, K / b, 1] in some files). Despite its name, weight_scale_inv multiplies."""
+    module.expect("weight", scale_part)
     weight = module.matrix("weight").view(torch.uint8)
     rows, columns = weight.shape
     module.require(module.has(scale_part, *FLOATS), f"{scale_part} holds floats")
@@ -70,6 +71,7 @@ def _block_by_block(
 
 def mxfp8(module: Module) -> SchemeEntry:
     """weight E4M3 [N, K], weight_scale uint8 [N, K / 32] powers of two."""
+    module.expect("weight", "weight_scale")
     weight = module.matrix("weight").view(torch.uint8)
     rows, columns = weight.shape
     exponents = _small_scales(module, "weight_scale", rows, columns, MXFP8_GROUP)
@@ -82,6 +84,7 @@ def mxfp8(module: Module) -> SchemeEntry:
 
 def mxfp4(module: Module) -> SchemeEntry:
     """weight_packed uint8 [N, K / 2], weight_scale uint8 [N, K / 32] powers of two."""
+    module.expect("weight_packed", "weight_scale")
     packed = module.matrix("weight_packed")
     rows, columns = packed.shape[0], packed.shape[1] * 2
     exponents = _small_scales(module, "weight_scale", rows, columns, MXFP4_GROUP)
@@ -96,6 +99,7 @@ def mxfp4(module: Module) -> SchemeEntry:
 def nvfp4(module: Module, packed_part: str, global_part: str, *, divides: bool) -> SchemeEntry:
     """Bytes of two E2M1 codes [N, K / 2], weight_scale E4M3 [N, K / 16] and one number that divides
     it (compressed-tensors' weight_global_scale) or multiplies it (ModelOpt's weight_scale_2)."""
+    module.expect(packed_part, "weight_scale", global_part)
     packed = module.matrix(packed_part)
     rows, columns = packed.shape[0], packed.shape[1] * 2
     local = _small_scales(module, "weight_scale", rows, columns, NVFP4_GROUP)

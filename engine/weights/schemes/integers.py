@@ -34,6 +34,9 @@ WORD = 32
 def pack_quantized(module: Module) -> SchemeEntry:
     """weight_packed int32 [N, K b / 32] offset binary, weight_scale [N, K / g], weight_shape, and
     where asymmetric weight_zero_point int32 [N b / 32, K / g], packed along N."""
+    module.expect(
+        "weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx"
+    )
     declared = module.vector("weight_shape").tolist()
     packed = module.matrix("weight_packed")
     module.require(len(declared) == 2 and min(declared) > 0, "weight_shape is two sizes")
@@ -55,23 +58,25 @@ def pack_quantized(module: Module) -> SchemeEntry:
 
 
 def int_quantized(module: Module) -> SchemeEntry:
-    """weight int8 [N, K] in two's complement and weight_scale [N, 1] or [1]. Activations stay as
-    they are: their scheme speeds up other machines' kernels."""
+    """weight int8 [N, K] in two's complement and weight_scale [N, K / g], [N, 1] or [1].
+
+    Activations stay as they are: their scheme speeds up other machines' kernels."""
+    module.expect("weight", "weight_scale")
     weight = module.matrix("weight")
     rows, columns = weight.shape
     scales = _scales(module, "weight_scale", rows)
-    group = shared_group(module, columns)
-    module.require(scales.shape[1] == 1, "one scale a row")
+    group = _group_of(module, columns, scales)
 
     def decode(part: slice) -> Blocks:
         return Blocks(weight[part], spread_scales(scales[part], columns, group), None, group)
 
-    return SchemeEntry(module, (rows, columns), "int8 channel", decode)
+    return SchemeEntry(module, (rows, columns), f"int8 {_kind(scales, group)}", decode)
 
 
 def gptq(module: Module, *, adds_one: bool) -> SchemeEntry:
     """qweight int32 [K b / 32, N], qzeros int32 [K / g, N b / 32], scales [K / g, N], g_idx [K].
     ``adds_one``: zero points are stored less one, modulo 2^b (the first format)."""
+    module.expect("qweight", "qzeros", "scales", "g_idx")
     qweight, scales = module.matrix("qweight"), module.matrix("scales")
     num_groups, rows = scales.shape
     qzeros = module.matrix("qzeros")
@@ -95,6 +100,7 @@ def gptq(module: Module, *, adds_one: bool) -> SchemeEntry:
 def awq(module: Module) -> SchemeEntry:
     """qweight int32 [K, N / 8] and qzeros int32 [K / g, N / 8] in AWQ's order of nibbles, scales
     [K / g, N]."""
+    module.expect("qweight", "qzeros", "scales")
     qweight, scales = module.matrix("qweight"), module.matrix("scales")
     (columns, words), (num_groups, rows) = qweight.shape, scales.shape
     qzeros = module.matrix("qzeros")
@@ -123,10 +129,7 @@ def _entry(
 ) -> SchemeEntry:
     """scales [N, G], zeros uint8 [N, G] or None for the middle code."""
     columns, middle = shape[1], 1 << (bits - 1)
-    has_one_scale = scales.shape[1] == 1
-    group = check_group(module, columns, scales.shape[1])
-    if has_one_scale:
-        group = shared_group(module, columns)
+    group = _group_of(module, columns, scales)
     if zeros is not None and bool((zeros == middle).all()):
         zeros = None
 
@@ -141,10 +144,21 @@ def _entry(
         offsets = -spread_scales(zeros[part], columns, group) * spread
         return Blocks(unsigned, spread, offsets, group)
 
-    kind = "channel" if has_one_scale else f"g{group}"
     sign = "" if zeros is None else " asymmetric"
     acting = "" if order is None else ", activation order"
-    return SchemeEntry(module, shape, f"int{bits} {kind}{sign}{acting}", decode, order)
+    return SchemeEntry(
+        module, shape, f"int{bits} {_kind(scales, group)}{sign}{acting}", decode, order
+    )
+
+
+def _group_of(module: Module, columns: int, scales: torch.Tensor) -> int:
+    if scales.shape[1] == 1:
+        return shared_group(module, columns)
+    return check_group(module, columns, scales.shape[1])
+
+
+def _kind(scales: torch.Tensor, group: int) -> str:
+    return "channel" if scales.shape[1] == 1 else f"g{group}"
 
 
 def _scales(module: Module, part: str, rows: int) -> torch.Tensor:

@@ -54,8 +54,11 @@ class Module:
         """Whether there is such a part, of one of these types where they are given."""
         return part in self.parts and (not dtypes or self.parts[part].dtype in dtypes)
 
-    def shape(self, part: str) -> tuple[int, ...]:
-        return self.parts[part].shape
+    def expect(self, *parts: str) -> None:
+        """Raises UserError for a part that a scheme would leave out silently."""
+        others = sorted(set(self.parts) - set(parts))
+        if others:
+            raise self.refused(f"with {shown(', '.join(others))} beside its weights")
 
     def require(self, holds: bool, rule: str) -> None:
         """Raises UserError when the parts contradict each other."""

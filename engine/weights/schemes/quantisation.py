@@ -37,7 +37,7 @@ def read_quantisation(folder: Path, config: dict[str, Any]) -> Quantisation | No
     found = _stated(folder, config)
     if found is None:
         return None
-    method = str(found.get("quant_method", "modelopt" if "quantization" in found else ""))
+    method = str(found.get("quant_method", "modelopt"))  # hf_quant_config.json is ModelOpt's
     method = ALIASES.get(method, method)
     if method not in METHODS:
         raise _refused(folder, method or "something unknown")

@@ -185,7 +185,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         (lambda t: t.pop("layers.1.mlp_conv.base_kernel"), "lacks the tensor layers.1.mlp_conv"),
         (lambda t: t.update({"d2t": torch.zeros(9)}), "holds d2t, which Hearth does not know"),
         (lambda t: t.update({"fc.weight": torch.zeros(64, 64)}), "has fc with shape (64, 64)"),
-        (lambda t: t.update({"norm.weight": torch.zeros(64).long()}), "stores norm.weight as I64"),
+        (lambda t: t.update({"norm.weight": torch.zeros(64).long()}), "stores norm as I64"),
         (lambda t: t.update({"model.norm.weight": torch.zeros(64)}), "occurs twice"),
     ],
 )

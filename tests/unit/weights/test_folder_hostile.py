@@ -150,7 +150,8 @@ CHANGED_CONFIGS: list[tuple[str, dict[str, Any]]] = [
     ("architecture gemma3", {"model_type": "gemma3"}),
     ("architecture None", {"model_type": None}),
     ("architecture ['llama']", {"model_type": ["llama"]}),
-    ("quantised as awq", {"quantization_config": {"quant_method": "awq"}}),
+    ("quantised as bitsandbytes", {"quantization_config": {"quant_method": "bitsandbytes"}}),
+    ("quantised as awq gemv", {"quantization_config": {"quant_method": "awq", "version": "gemv"}}),
     ("quantised as something unknown", {"quantization_config": {"bits": 4}}),
     ("quantised as sparse", {"compression_config": {"quant_method": "sparse"}}),
     ("no sensible number", {"hidden_size": -64}),
@@ -257,8 +258,8 @@ def test_other_folders_are_recognised(tmp_path: Path, refusal: Refusal) -> None:
     (folder / "m.gguf").write_bytes(b"GGUF")
     assert "folder of GGUF files" in refusal(folder)
     quantised = tiny.write_folder(tmp_path / "m")
-    (quantised / "hf_quant_config.json").write_text("{}")
-    assert "quantised as modelopt" in refusal(quantised)
+    (quantised / "hf_quant_config.json").write_text('{"quant_method": "hqq"}')
+    assert "quantised as hqq" in refusal(quantised)
 
 
 @pytest.mark.parametrize(
