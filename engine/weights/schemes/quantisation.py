@@ -37,7 +37,8 @@ def read_quantisation(folder: Path, config: dict[str, Any]) -> Quantisation | No
     found = _stated(folder, config)
     if found is None:
         return None
-    method = str(found.get("quant_method", "modelopt"))  # hf_quant_config.json is ModelOpt's
+    is_modelopt = "quantization" in found or "quant_algo" in found  # in files of its own
+    method = str(found.get("quant_method", "modelopt" if is_modelopt else ""))
     method = ALIASES.get(method, method)
     if method not in METHODS:
         raise _refused(folder, method or "something unknown")
