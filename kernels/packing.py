@@ -198,7 +198,7 @@ def _dequantised_tiles(weight: PackedLinear) -> torch.Tensor:
         offsets, rest = _scales_of(tiles, width, form), 2 * width
     words = tiles[..., rest:].contiguous().view(torch.int32).view(-1, groups, 1, LANES)
     words = words.view(tiles.shape[0], groups, -1, LANES)
-    shifts = torch.arange(0, 32, form.bits).view(-1, 1)
+    shifts = torch.arange(0, 32, form.bits, device=words.device).view(-1, 1)
     codes = (words.unsqueeze(-2) >> shifts) & ((1 << form.bits) - 1)
     codes = codes.flatten(2, 3)  # tile, group, input, lane
     plain = (codes - form.bias).float()

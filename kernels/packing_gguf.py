@@ -56,12 +56,14 @@ def pack_blocks(
     """
     started = slabs()
     first = next(started)
-    needs, rest = _needs_of(first), chain((first,), started)
+    needs = _needs_of(first)
+    checked: Iterator[ggml_blocks.Blocks] = chain((first,), _checked(started, needs))
     while True:
         try:
-            return packing.pack_slabs(shape, needs.form, _checked(rest, needs))
+            return packing.pack_slabs(shape, needs.form, checked)
         except _TooNarrowError as error:
-            needs, rest = error.needs, chain((), slabs())
+            needs = error.needs
+            checked = _checked(slabs(), needs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hearth.kernels.packing import LANES, UNIT, PackedLinear, WeightFormat
+from hearth.kernels import minifloat
+from hearth.kernels.packing import LANES, UNIT, PackedLinear
 
 if TYPE_CHECKING:
     from hearth.engine.weights.stored_formats import StoredFormat
@@ -69,18 +70,22 @@ def random_linear(
     if form.float_dtype is not None:
         shape_floats(groups, form.float_dtype, columns**-0.5)
     else:
-        _shape_codes(groups, form, stored.max_code)
-        _shape_scales(groups, form, stored.max_code, columns)
+        _shape_codes(groups, stored)
+        _shape_scales(groups, stored, columns)
     return PackedLinear(shape, form, data)
 
 
-def shape_floats(raw: torch.Tensor, dtype: torch.dtype, rms: float) -> None:
-    """Turn random bytes (uint8 [..., bytes], in place) into floats of both signs whose root mean
-    square is ``rms`` within a fifth: sign and low mantissa bits stay, the exponent is set."""
+def shape_floats(
+    raw: torch.Tensor, dtype: torch.dtype, rms: float, *, is_signed: bool = True
+) -> None:
+    """Turn random bytes (uint8 [..., bytes], in place) into floats, of both signs or positive,
+    whose root mean square is ``rms`` within a fifth: low mantissa bits stay, the exponent is set.
+    """
     mantissa_bits, bias = FLOATS[dtype]
     exponent, upper = _half_binade(rms)
     assert exponent + bias > 0, "a normal number"
-    kept = 1 << (dtype.itemsize * 8 - 1) | ((1 << (mantissa_bits - 1)) - 1)
+    sign = 1 << (dtype.itemsize * 8 - 1) if is_signed else 0
+    kept = sign | ((1 << (mantissa_bits - 1)) - 1)
     wanted = (exponent + bias) << mantissa_bits | upper << (mantissa_bits - 1)
     integers = raw.view(INTEGERS[dtype.itemsize])
     integers.bitwise_and_(_signed(kept, dtype.itemsize)).bitwise_or_(wanted)
@@ -98,22 +103,35 @@ def _signed(bits: int, num_bytes: int) -> int:
     return bits - (1 << (8 * num_bytes)) if bits >> (8 * num_bytes - 1) else bits
 
 
-def _shape_codes(groups: torch.Tensor, form: WeightFormat, max_code: int) -> None:
-    """Clear the bits of each code above ``max_code``."""
-    if max_code == (1 << form.bits) - 1:
+def _shape_codes(groups: torch.Tensor, stored: StoredFormat) -> None:
+    """Clear the bits that codes do not use."""
+    form = stored.form
+    if stored.code_mask == (1 << form.bits) - 1:
         return
     start = LANES * form.scale_bytes * (2 if form.has_offsets else 1)
-    mask = sum(max_code << place for place in range(0, 32, form.bits))
+    mask = sum(stored.code_mask << place for place in range(0, 32, form.bits))
     groups[:, start:].view(torch.int32).bitwise_and_(_signed(mask, 4))
 
 
-def _shape_scales(groups: torch.Tensor, form: WeightFormat, max_code: int, columns: int) -> None:
-    """Scales of both signs, as published ones have; offsets put the mean of the codes at 0."""
+def _shape_scales(groups: torch.Tensor, stored: StoredFormat, columns: int) -> None:
+    """Scales of both signs for integers, as published ones have; small floats have signs of their
+    own. Offsets put the mean of the codes at 0."""
+    form = stored.form
     width = LANES * form.scale_bytes
-    centre, variance = max_code / 2, ((max_code + 1) ** 2 - 1) / 12
-    mean_square = variance + (0.0 if form.has_offsets else (centre - form.bias) ** 2)
+    plain = _plain_values(stored)
+    centre = plain.mean() if form.has_offsets else torch.zeros(())
+    mean_square = float((plain - centre).square().mean())
     dtype = torch.float16 if form.half_scales else torch.float32
-    shape_floats(groups[:, :width], dtype, (columns * mean_square) ** -0.5)
+    is_signed = form.minifloat is None
+    shape_floats(groups[:, :width], dtype, (columns * mean_square) ** -0.5, is_signed=is_signed)
     if form.has_offsets:
         scales = groups[:, :width].view(dtype)
-        groups[:, width : 2 * width].view(dtype).copy_(scales).mul_(form.bias - centre)
+        groups[:, width : 2 * width].view(dtype).copy_(scales).mul_(-float(centre))
+
+
+def _plain_values(stored: StoredFormat) -> torch.Tensor:
+    """What every possible code stands for before it is scaled."""
+    codes = torch.arange(1 << stored.form.bits) & stored.code_mask
+    if stored.form.minifloat is not None:
+        return minifloat.values(codes, stored.form.minifloat)
+    return (codes - stored.form.bias).float()

@@ -15,7 +15,7 @@ from hearth.engine.errors import UserError
 from hearth.engine.model.config import FULL, LINEAR, LinearAttention, ModelConfig
 
 SCHEME = "synthetic:"
-FORMATS = ("w4a16", "bf16", "q4_k_m", "q6_k")
+FORMATS = ("w4a16", "fp8", "nvfp4-mixed", "q4_k_m", "q6_k", "bf16")
 FULL_ATTENTION_INTERVAL = 4
 
 

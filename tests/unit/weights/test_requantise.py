@@ -103,7 +103,7 @@ def test_rows_keep_the_order_that_the_engine_wants() -> None:
 
 
 def test_slabs_change_nothing_and_bound_the_memory() -> None:
-    values = torch.randn(20_000, 512, generator=torch.Generator().manual_seed(0)).bfloat16()
+    values = torch.randn(6_000, 512, generator=torch.Generator().manual_seed(0)).bfloat16()
     ours = RequantisedEntry(entry_of(values), "int8", 128)
     with LiveTensors() as live:
         packed = ours.packed()
@@ -111,7 +111,7 @@ def test_slabs_change_nothing_and_bound_the_memory() -> None:
     assert live.peak_bytes - largest_view <= packed.num_bytes + SLAB_BYTES
     whole = rounded(values.float(), 8, 128)
     form = packed.format
-    assert torch.equal(packing.pack_slabs((20_000, 512), form, [whole]).data, packed.data)
+    assert torch.equal(packing.pack_slabs((6_000, 512), form, [whole]).data, packed.data)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
