@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from hearth.app.profile import Paths
     from hearth.app.settings import Settings, WideWeights
     from hearth.engine.bench.output import Reporter
+    from hearth.engine.memory import Card, MemoryWish, PlannedMemory
     from hearth.engine.protocol import EnginePort
+    from hearth.engine.weights.model_files import ModelFiles
     from hearth.engine.weights.requantise import Kind, Requantise
+
+PROCESSOR = "cpu"
 
 
 def build_engine(
@@ -72,21 +76,65 @@ class ModelFacts:
     head_dim: int
     vocabulary: int
     trained_context: int
-    cache_bytes_per_token: int
+    cache_bytes_per_token: int  # on the processor
     fingerprint: str
     requantised: str | None  # what would not be as published
 
 
-def inspect_model(path: Path, wide_weights: WideWeights) -> ModelFacts:
-    """Read a model's headers. Raises UserError or MachineError with a sentence."""
-    from hearth.engine.model.decoder import Decoder
-    from hearth.engine.weights.model_files import open_model
-    from hearth.engine.weights.requantise import made_here, requantised
-    from hearth.kernels.kv import PAGE_TOKENS
+class OpenedModel:
+    """A model's headers, for its facts and for plans; its weights are never read."""
 
-    files = requantised(open_model(path), requantise_policy(wide_weights))
+    def __init__(self, files: ModelFiles) -> None:
+        self._files = files
+
+    @property
+    def facts(self) -> ModelFacts:
+        return _facts(self._files)
+
+    def plan(self, card_name: str, wish: MemoryWish) -> PlannedMemory:
+        """``card_name``: a size, a name, ``cpu``, or empty for what is here. Raises UserError for
+        a card or a setting that does not exist; what cannot fit is a refusal in the plan."""
+        from hearth.engine.engine import EngineConfig
+        from hearth.engine.memory import KvFormat, MemorySettings
+        from hearth.engine.plan.fit import decide, plan_memory
+
+        card = _card(card_name)
+        base = MemorySettings()
+        if card.is_host:
+            running = EngineConfig()
+            base = MemorySettings(
+                kv=KvFormat.FLOAT32,
+                max_requests=running.max_requests,
+                prefill_chunk=running.prefill_chunk,
+                snapshots_on_card=0,
+                snapshots_on_host=0,
+            )
+        return plan_memory(self._files, card, decide(wish, base, card))
+
+
+def open_headers(path: Path, wide_weights: WideWeights) -> OpenedModel:
+    """Raises UserError or MachineError with a sentence when ``path`` holds no model."""
+    from hearth.engine.weights.model_files import open_model
+    from hearth.engine.weights.requantise import requantised
+
+    return OpenedModel(requantised(open_model(path), requantise_policy(wide_weights)))
+
+
+def _card(name: str) -> Card:
+    from hearth.engine.plan.cards import parse_card
+    from hearth.engine.plan.present import host_card, present_card
+
+    if name.lower() == PROCESSOR:
+        return host_card()
+    return parse_card(name) if name else present_card() or host_card()
+
+
+def _facts(files: ModelFiles) -> ModelFacts:
+    from hearth.engine.memory import KvFormat
+    from hearth.engine.plan.sizes import bytes_per_token
+    from hearth.engine.weights.requantise import made_here
+
     config = files.config
-    page_bytes = config.num_hidden_layers * Decoder.page_floats(config) * 4
     return ModelFacts(
         name=files.name,
         path=str(files.path),
@@ -100,7 +148,7 @@ def inspect_model(path: Path, wide_weights: WideWeights) -> ModelFacts:
         head_dim=config.head_dim,
         vocabulary=config.vocab_size,
         trained_context=config.max_position_embeddings,
-        cache_bytes_per_token=page_bytes // PAGE_TOKENS,
+        cache_bytes_per_token=bytes_per_token(config, KvFormat.FLOAT32, use_mtp=True),
         fingerprint=files.fingerprint,
         requantised=made_here(files),
     )

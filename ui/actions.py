@@ -38,6 +38,7 @@ ACTIONS = (
     ActionEntry("quit", "Quit", "Chat", "Ctrl+Q"),
     ActionEntry("open_model", "Open a model file …", "Model", "Ctrl+O"),
     ActionEntry("open_model_folder", "Open a model folder …", "Model"),
+    ActionEntry("models", "Models and memory …", "Model", "Ctrl+Shift+M"),
     ActionEntry("get_starter", "Get the starter model", "Model"),
     ActionEntry("zoom_in", "Larger", "View", "Ctrl++"),
     ActionEntry("zoom_out", "Smaller", "View", "Ctrl+-"),

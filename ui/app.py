@@ -15,6 +15,7 @@ from hearth.app.chats.store import ChatStore
 from hearth.app.conversation import Conversations
 from hearth.app.models.catalogue import STARTER
 from hearth.app.models.fetch import fetch
+from hearth.app.models.plans import Plans
 from hearth.app.models.registry import ModelRegistry
 from hearth.app.settings import SettingsFile
 from hearth.engine.errors import HearthError
@@ -22,6 +23,7 @@ from hearth.ui import clipboard, theme
 from hearth.ui.engine_host import LateEngine
 from hearth.ui.jobs import Job
 from hearth.ui.main_window import MainWindow
+from hearth.ui.model_dialog import ModelDialog
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -58,6 +60,7 @@ class Program:
         self._conversations = Conversations(self._store, self._engine, self._settings.values)
         self.window = MainWindow(self._conversations, self._settings, self.get_starter)
         self._registry = ModelRegistry(profile.paths.models)
+        self.window.models_asked.connect(self._show_models)
         self._download: Job | None = None
         self._raise = _Raise()
         self._raise.asked.connect(self.window.show_in_front)
@@ -97,6 +100,18 @@ class Program:
         """Bring the search index up to date in short pieces, so that no frame waits for it."""
         if not self._store.index(limit_s=INDEX_SLICE_S):
             QTimer.singleShot(INDEX_EVERY_MS, self._index_later)
+
+    def _show_models(self) -> None:
+        """The models at hand and what they need; opening one is the window's business."""
+        models = {str(model.path): model.name for model in self._registry.models()}
+        open_model = self._conversations.model
+        current = open_model.path if open_model is not None else ""
+        if open_model is not None:
+            models.setdefault(current, open_model.name)
+        plans = Plans(self._settings.values.wide_weights)
+        dialog = ModelDialog(models, current, plans.plan, self.window.theme, self.window)
+        dialog.open_asked.connect(lambda path: self.window.open_model(path, remember=True))
+        dialog.open()
 
     def get_starter(self) -> None:
         """Download the starter model beside the window; then open it."""

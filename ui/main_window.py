@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, Qt, QTimer
-from PySide6.QtGui import (
-    QAccessible,
-    QAccessibleAnnouncementEvent,
-    QCloseEvent,
-)
-from PySide6.QtWidgets import (
-    QMainWindow,
-    QSplitter,
-)
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent
+from PySide6.QtWidgets import QMainWindow, QSplitter
 
 from hearth.app.chats.records import Message, Status
 from hearth.app.updates import (
@@ -58,7 +51,12 @@ class MainWindow(QMainWindow):
 
     ``get_starter`` starts the download of the starter model; the window shows its progress by
     ``starter_progress`` and opens the model by ``open_model``.
+
+    Signals:
+        models_asked(): the user wants to see the models at hand and what they need.
     """
+
+    models_asked = Signal()
 
     def __init__(
         self,
@@ -87,8 +85,8 @@ class MainWindow(QMainWindow):
     def _build(self) -> None:
         self.setWindowTitle("Hearth")
         self.resize(1180, 800)
-        self._list = ChatList(self._theme)
-        self._pane = ConversationPane(self._theme)
+        self._list = ChatList(self.theme)
+        self._pane = ConversationPane(self.theme)
         self._view, self._composer = self._pane.view, self._pane.composer
         self._banner, self._status = self._pane.banner, self._pane.status
         self._welcome = self._pane.welcome
@@ -104,12 +102,12 @@ class MainWindow(QMainWindow):
         self._space()
 
     @property
-    def _theme(self) -> Theme:
+    def theme(self) -> Theme:
         return self._preferences.theme
 
     def _space(self) -> None:
         """Sizes that follow the zoom."""
-        px = self._theme.px
+        px = self.theme.px
         self._list.setMinimumWidth(px(20))
         self._splitter.setSizes([px(31), max(self.width() - px(31), px(40))])
 
@@ -120,7 +118,7 @@ class MainWindow(QMainWindow):
         self._chats = ChatListController(self._list, self._conversations)
         self._chats.show_asked.connect(self._show_chat)
         self._chats.trouble.connect(self._banner.say)
-        messages = MessageActions(self, view, self._conversations, lambda: self._theme)
+        messages = MessageActions(self, view, self._conversations, lambda: self.theme)
         messages.edit_asked.connect(self._edit)
         messages.changed.connect(self._frame)
         messages.said.connect(self._status.say)
@@ -154,13 +152,14 @@ class MainWindow(QMainWindow):
             "open_model": lambda: self._open_chosen(viewers.ask_for_model_file(self)),
             "open_model_folder": lambda: self._open_chosen(viewers.ask_for_model_folder(self)),
             "get_starter": self._get_starter,
+            "models": self.models_asked.emit,
             "zoom_in": lambda: self._preferences.zoom(25),
             "zoom_out": lambda: self._preferences.zoom(-25),
             "zoom_reset": lambda: self._preferences.zoom(0),
             "jump_to_latest": self._view.jump_to_latest,
             "focus_composer": self._composer.editor.setFocus,
             "settings": self._preferences.edit,
-            "keys": lambda: viewers.show_keys(self._theme, self),
+            "keys": lambda: viewers.show_keys(self.theme, self),
         }
 
     # ------------------------------------------------------------------------------------- frames
@@ -372,7 +371,7 @@ class MainWindow(QMainWindow):
         self._preferences.apply()
 
     def _theme_changed(self) -> None:
-        self._pane.set_theme(self._theme)
+        self._pane.set_theme(self.theme)
         self._space()
 
     def changeEvent(self, event: QEvent) -> None:

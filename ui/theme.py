@@ -140,6 +140,10 @@ def style_sheet(theme: Theme) -> str:
     #heading {{ font-size: {BASE_POINT_SIZE * 1.6 * theme.zoom:.1f}pt; font-weight: 600; }}
     #banner {{ background: {c.warning_ground}; border-radius: {px(0.75)}px; }}
     #banner QLabel {{ color: {c.warning_text}; }}
+    #refusal {{ background: {c.warning_ground}; color: {c.warning_text};
+        border-radius: {px(0.75)}px; }}
+    #verdict {{ color: {c.text}; font-weight: 600; }}
+    #factNames {{ color: {c.quiet_text}; }}
     #composer {{ background: {c.raised}; border: 1px solid {c.border};
         border-radius: {px(1.5)}px; }}
     #composer[active="true"] {{ border-color: {c.accent}; }}
@@ -168,6 +172,16 @@ def style_sheet(theme: Theme) -> str:
         border-radius: {px(0.75)}px; padding: {px(0.5)}px {px(0.75)}px; }}
     QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus {{
         border-color: {c.accent}; }}
+    QComboBox::drop-down {{ border: none; width: {px(3)}px; }}
+    QSpinBox, QDoubleSpinBox {{ padding-right: {px(2.5)}px; }}
+    QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button,
+    QDoubleSpinBox::down-button {{ border: none; width: {px(2.5)}px; }}
+    QComboBox::down-arrow, QSpinBox::down-arrow, QDoubleSpinBox::down-arrow {{ width: 0; height: 0;
+        border-left: {px(0.5)}px solid {c.raised}; border-right: {px(0.5)}px solid {c.raised};
+        border-top: {px(0.6)}px solid {c.quiet_text}; }}
+    QSpinBox::up-arrow, QDoubleSpinBox::up-arrow {{ width: 0; height: 0;
+        border-left: {px(0.5)}px solid {c.raised}; border-right: {px(0.5)}px solid {c.raised};
+        border-bottom: {px(0.6)}px solid {c.quiet_text}; }}
     QComboBox QAbstractItemView {{ background: {c.raised}; color: {c.text}; }}
     #sidebar QListView {{ background: transparent; border: none; outline: none; }}
     #sidebar QListView::item {{ padding: {px(0.9)}px {px(1)}px; border-radius: {px(0.75)}px;

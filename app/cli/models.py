@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearth.app import compose
+from hearth.app.cli import inspect
 from hearth.app.models.catalogue import CATALOGUE
 from hearth.app.models.fetch import fetch, is_installed
 from hearth.app.models.registry import ModelRegistry
-from hearth.app.settings import SettingsFile, WideWeights
+from hearth.app.settings import WideWeights
 from hearth.engine.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,16 +34,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     adding = actions.add_parser("import", help="use a GGUF file or model folder where it is")
     adding.add_argument("path", type=Path)
     adding.set_defaults(run=import_model)
-    inspect = actions.add_parser("inspect", help="what a model is and needs")
-    inspect.add_argument("name")
-    inspect.add_argument(
-        "--keep-bf16", action="store_true", help="as published, whatever the settings narrow"
-    )
-    inspect.set_defaults(run=inspect_model)
+    inspect.add_command(actions)
     remove = actions.add_parser("remove", help="delete a downloaded model, forget an imported one")
     remove.add_argument("name")
     remove.set_defaults(run=remove_model)
-    for action in (listing, pull, adding, inspect, remove):
+    for action in (listing, pull, adding, remove):
         action.add_argument("--json", action="store_true", help="JSON on standard output")
 
 
@@ -106,7 +102,7 @@ class _Progress:
 def import_model(profile: Profile, options: argparse.Namespace) -> int:
     if not options.path.exists():
         raise UserError(f"{options.path} does not exist.", action="Name a GGUF file or a folder.")
-    compose.inspect_model(
+    compose.open_headers(
         options.path, WideWeights()
     )  # a file that cannot be read is not remembered
     model = ModelRegistry(profile.paths.models).add(options.path)
@@ -114,21 +110,6 @@ def import_model(profile: Profile, options: argparse.Namespace) -> int:
         print(json.dumps({"name": model.name, "path": str(model.path)}))
     else:
         print(f"{model.name} can be used now: hearth chat --model '{model.name}'")
-    return 0
-
-
-def inspect_model(profile: Profile, options: argparse.Namespace) -> int:
-    model = ModelRegistry(profile.paths.models).find(options.name)
-    wide_weights = SettingsFile(profile.paths.settings_file).values.wide_weights
-    if options.keep_bf16:
-        wide_weights.keep_all()
-    facts = compose.inspect_model(model.path, wide_weights)
-    if options.json:
-        print(json.dumps(asdict(facts)))
-        return 0
-    for name, value in asdict(facts).items():
-        shown = f"{value:,}" if isinstance(value, int) else value
-        print(f"{name.replace('_', ' '):<24}{'nothing' if shown is None else shown}")
     return 0
 
 

@@ -94,6 +94,20 @@ def test_a_file_that_is_no_model_is_not_remembered(home: Path, tmp_path: Path) -
     assert lines(hearth(home, "models", "list", "--json").stdout) == []
 
 
+def test_inspect_plans_for_a_card_that_is_not_here(home_with_model: Path) -> None:
+    told = hearth(home_with_model, "models", "inspect", "starter", "--card", "8GB", "--json")
+    memory = lines(told.stdout)[0]["memory"]
+    assert told.returncode == 0
+    assert memory["largest_context"] == 8192
+    assert memory["bytes_per_token"]["bf16"] == 30 * 2 * 3 * 64 * 2
+    refused = hearth(
+        home_with_model, "models", "inspect", "starter", "--card", "8GB", "--context", "9000"
+    )
+    assert refused.returncode == 1
+    assert "9,000 are too many. Choose at most 8,192 tokens." in refused.stderr
+    assert "Keys and values" in refused.stdout
+
+
 def test_without_a_display_the_terminal_takes_over(home: Path) -> None:
     done = hearth(home)
     assert "Starting 'hearth chat' instead." in done.stderr

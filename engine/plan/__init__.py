@@ -1,0 +1,1 @@
+"""Memory is planned, not discovered: bytes of everything before anything is allocated."""
