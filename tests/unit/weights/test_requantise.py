@@ -196,9 +196,10 @@ def test_narrow_and_odd_matrices_are_left_alone(folder: Path) -> None:
 
 def test_inspect_says_what_would_be_narrowed_and_what_was_refused(folder: Path) -> None:
     wished = WideWeights(head="int8", mtp="int4")
-    assert compose.inspect_model(folder, wished).requantised == "head int8 g64 (made here)"
+    narrowed = compose.open_headers(folder, wished).facts
+    assert narrowed.requantised == "head int8 g64 (made here)"
     wished.keep_all()
-    kept = compose.inspect_model(folder, wished)
+    kept = compose.open_headers(folder, wished).facts
     assert kept.requantised is None
     assert kept.fingerprint == open_model(folder).fingerprint
 
