@@ -58,3 +58,33 @@ class HearthLogits:
         ]
         lines = [self._decoder.draft([row], is_first=row is rows[0]).clone() for row in rows]
         return torch.cat(lines).numpy()
+
+
+class HearthBatch:
+    """Several texts in the same passes."""
+
+    def __init__(self, files: ModelFiles, count: int, *, max_tokens: int) -> None:
+        weights = load_weights(files, lambda done, total: None)
+        config, rows = files.config, count * max_tokens
+        pages_each = -(-max_tokens // PAGE_TOKENS)
+        arena = PageArena(
+            count * pages_each, config.num_attention_layers, Decoder.page_floats(config)
+        )
+        self._decoder = Decoder(weights, Limits(rows, rows, count, max_tokens), arena.pages)
+        ids = torch.arange(count * pages_each, dtype=torch.int32)
+        self._decoder.inputs.page_table[:] = ids.view(count, -1)
+        self._done = [0] * count
+        for slot in range(count):
+            self._decoder.begin(slot, None, 0)
+
+    def feed(self, texts: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        """Logits [n, V] behind each token of every text, which continues what it was fed before."""
+        runs, row = [], 0
+        for slot, ids in enumerate(texts):
+            self._decoder.inputs.place(row, slot, self._done[slot], ids)
+            runs.append(RowRun(slot, row, len(ids), commits=True))
+            self._done[slot] += len(ids)
+            row += len(ids)
+        self._decoder.inputs.logit_rows[:row] = torch.arange(row, dtype=torch.int32)
+        logits = self._decoder.forward(row, row, runs).clone()
+        return list(logits.split([len(ids) for ids in texts]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hybrid_models import VARIANTS, VOCAB, random_model, save
-from reference_models import HearthLogits
+from reference_models import HearthBatch, HearthLogits
 
 from hearth.engine.weights.model_files import open_model
 
@@ -28,7 +28,7 @@ def logits_of(model: Any, ids: list[int]) -> torch.Tensor:
 
 
 def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    return float((ours - theirs).abs().max() / theirs.abs().max())
+    return float((ours - theirs).norm() / theirs.norm())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -97,3 +97,18 @@ def test_the_oracle_command_s_reference(tmp_path: Path) -> None:
     theirs = logits_of(model, ids)
     assert relative_error(logits_of(reference_of(files), ids), theirs) < 1e-5
     assert relative_error(prompt_logits(files, tuple(ids)), theirs) < 1e-4
+
+
+def test_a_batch_of_unequal_lengths(tmp_path: Path) -> None:
+    """Three texts in the same passes: prompts of 5, 70 and 33 tokens, then a token of each."""
+    model = random_model()
+    files = open_model(save(model, tmp_path))
+    texts = [random_ids(length + 4, seed=length) for length in (5, 70, 33)]
+    batch = HearthBatch(files, len(texts), max_tokens=128)
+    done = [len(text) - 4 for text in texts]
+    logits = batch.feed([text[:count] for text, count in zip(texts, done, strict=True)])
+    for step in range(4):
+        new = batch.feed([[text[count + step]] for text, count in zip(texts, done, strict=True)])
+        logits = [torch.cat(pair) for pair in zip(logits, new, strict=True)]
+    for text, ours in zip(texts, logits, strict=True):
+        assert relative_error(ours, logits_of(model, text)) < 1e-4
