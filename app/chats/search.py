@@ -31,7 +31,7 @@ _HITS = """
     SELECT c.id, c.title, m.id, m.role, p.body, p.name FROM parts p
     JOIN messages m ON m.seq = p.message_seq JOIN chats c ON c.id = m.chat_id
     WHERE p.kind IN ('text', 'attachment') AND c.deleted_at IS NULL
-    AND (?1 = 'all' OR m.role = ?1)"""
+    AND ? IN ('all', m.role)"""
 
 
 def search(database: Database, query: str, *, scope: Scope, limit: int) -> list[SearchHit]:
@@ -121,11 +121,11 @@ def _words_query(query: str) -> str:
 
 def _look_up(database: Database, query: str, scope: Scope) -> list[Row]:
     index_pending(database)
-    found = "SELECT rowid FROM grams WHERE grams MATCH ?2"
+    found = "SELECT rowid FROM grams WHERE grams MATCH ?"
     parameters = [scope, _quoted(query)]
     words = _words_query(query)
     if words:
-        found += " UNION SELECT rowid FROM words WHERE words MATCH ?3"
+        found += " UNION SELECT rowid FROM words WHERE words MATCH ?"
         parameters.append(words)
     sql = f"{_HITS} AND p.seq IN ({found}) ORDER BY p.seq DESC"
     return database.rows(sql, tuple(parameters))
@@ -133,11 +133,11 @@ def _look_up(database: Database, query: str, scope: Scope) -> list[Row]:
 
 def _compare_bytes(database: Database, query: str, scope: Scope) -> list[Row]:
     variants = dict.fromkeys((query, query.lower(), query.upper(), query.title()))
-    tests, parameters = [], [scope]
+    tests: list[str] = []
+    parameters: list[str | bytes] = [scope]
     for variant in variants:
-        slot = len(parameters) + 1
-        tests.append(f"instr(p.body, ?{slot}) OR instr(CAST(p.name AS BLOB), ?{slot})")
-        parameters.append(encode_text(variant))  # type: ignore[arg-type]
+        tests.append("instr(p.body, ?) OR instr(CAST(p.name AS BLOB), ?)")
+        parameters += [encode_text(variant)] * 2
     sql = f"{_HITS} AND ({' OR '.join(tests)}) ORDER BY p.seq DESC"
     return database.rows(sql, tuple(parameters))
 

@@ -61,4 +61,4 @@ def test_the_27b_shape_is_made_within_a_minute_and_needs_no_second_copy(
     record_property("gigabytes", held / 1e9)
     record_property("seconds", seconds)
     assert seconds < 60.0
-    assert peak < held + (64 << 20)
+    assert peak < held + (128 << 20)  # noise, and a mask's temporary
