@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from hearth.app.updates import Update
 
 WAIT_S = 0.25
+EFFORTS = ("low", "medium", "high", "xhigh")
+DIM, PLAIN = "\033[2m", "\033[0m"
 COMMAND = re.compile("/[a-z]+")
 HELP = """\
 /new            a new chat              /chats          list the chats
@@ -75,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--max-tokens", type=int)
+    parser.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="let the model think before it answers (default: as the settings say)",
+    )
+    parser.add_argument("--effort", choices=EFFORTS, help="how much it thinks")
     parser.add_argument("--drafting", choices=("auto", "off", "lookup"))
     parser.add_argument(
         "--keep-bf16",
@@ -117,6 +125,8 @@ def run_chat(profile: Profile, options: argparse.Namespace) -> int:
         terminal.show(Notice(f"The chosen model {chosen} is not there; using {model_path.name}."))
     try:
         terminal.open_model(model_path)
+        if options.think is not None or options.effort is not None:
+            terminal.check_can_think()
         terminal.choose_chat(options.chat, latest=options.last)
         for file in options.file:
             terminal.attach(Path(file))
@@ -139,6 +149,10 @@ def _override(settings: Settings, options: argparse.Namespace) -> None:
             raise UserError(f"{flag} {value} is impossible: {error.errors()[0]['msg']}.") from error
     if options.drafting is not None:
         settings.speed.drafting = options.drafting
+    if options.think is not None:
+        settings.thinking.mode = "on" if options.think else "off"
+    if options.effort is not None:
+        settings.thinking.effort = options.effort
     if options.keep_bf16:
         settings.wide_weights.keep_all()
 
@@ -161,6 +175,7 @@ class _Shown:
     """What the terminal has printed of the running reply."""
 
     reading: bool = False
+    reasoning: bool = False  # the reasoning is on the screen, and nothing of the answer
 
 
 class Terminal:
@@ -207,8 +222,8 @@ class Terminal:
             case ReplyReading(done=done, total=total):
                 self._progress(f"Reading … {done:,} of {total:,} tokens")
                 self._shown.reading = True
-            case ReplyText(text=text, num_tokens=count):
-                self._text(text, count)
+            case ReplyText():
+                self._text(update)
             case ReplyFinished(message):
                 self._finished(message)
             case ModelFailed(sentence) | Notice(sentence):
@@ -218,25 +233,39 @@ class Terminal:
             case _:
                 pass
 
-    def _text(self, text: str, num_tokens: int) -> None:
+    def _text(self, update: ReplyText) -> None:
         if self._as_json:
-            self._emit(event="text", text=text, tokens=num_tokens)
+            reasoning = {"reasoning": update.reasoning} if update.reasoning else {}
+            self._emit(event="text", text=update.text, **reasoning, tokens=update.num_tokens)
             return
         if self._shown.reading:
             self._progress("")
             self._shown.reading = False
+        if update.reasoning and sys.stdout.isatty():  # a file gets the answer only
+            self._write(f"{DIM}{update.reasoning}{PLAIN}")
+            self._shown.reasoning = True
+        if update.text and self._shown.reasoning:
+            self._write("\n\n")
+            self._shown.reasoning = False
+        self._write(update.text)
+
+    def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "utf-8"
         print(text.encode(encoding, "replace").decode(encoding), end="", flush=True)
 
     def _finished(self, message: Message) -> None:
         usage = message.usage or {}
+        self._shown.reasoning = False
         if self._as_json:
+            thought = message.reasoning
             self._emit(
                 event="reply",
                 chat=message.chat_id,
                 message=message.id,
                 status=message.status.value,
                 text=message.text,
+                reasoning=thought.text if thought is not None else "",
+                reasoning_s=thought.seconds if thought is not None else 0.0,
                 token_ids=list(message.token_ids or ()),
                 usage=usage,
                 finish_reason=message.finish_reason,
@@ -261,6 +290,14 @@ class Terminal:
                 self.show(update)
                 if isinstance(update, ModelReady):
                     return
+
+    def check_can_think(self) -> None:
+        """Say so when what was asked for has no effect."""
+        model = self._conversations.model
+        if model is not None and not model.can_think:
+            self.show(
+                Notice(f"{model.name} has no switch for thinking; --think and --effort do nothing.")
+            )
 
     def choose_chat(self, chat_id: ChatId | None, *, latest: bool) -> None:
         store = self._conversations.store
