@@ -155,6 +155,7 @@ def _info(files: ModelFiles, text: TextModel, context_length: int) -> ModelInfo:
         fingerprint=f"{files.fingerprint}-{NUMERIC_VERSION}",
         has_chat_template=text.has_chat_template,
         can_think=text.can_think,
+        thinks_by_default=text.thinks_by_default,
         has_mtp=files.config.num_mtp_layers > 0,
         requantised=made_here(files),
     )

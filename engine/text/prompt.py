@@ -85,7 +85,7 @@ class TextModel:
         longest_first = "|".join(re.escape(name) for name in reversed(names))
         self._control = re.compile(f"({longest_first})") if names else None
         self._marks = Marks.of(vocabulary)
-        self.can_think = self._template_can_think()
+        self.can_think, self.thinks_by_default = self._probe_thinking()
 
     def detokeniser(self) -> Detokeniser:
         return Detokeniser(self.vocabulary)
@@ -94,14 +94,15 @@ class TextModel:
         """For one reply; ``is_thinking`` is that of its BuiltPrompt."""
         return ReplyParser(self.vocabulary, self._marks, is_thinking=is_thinking)
 
-    def _template_can_think(self) -> bool:
-        """Whether the switch changes what a template makes of the shortest chat."""
+    def _probe_thinking(self) -> tuple[bool, bool]:
+        """Whether the switch changes what a template makes of the shortest chat, and whether it
+        stands on "on" by itself."""
         probe = [{"role": "user", "content": "?"}]
         try:
             on, off = (self._template.render(probe, enable_thinking=on) for on in (True, False))
+            return on != off, on != off and self._template.render(probe) == on
         except UserError:  # it will say so when it is used
-            return False
-        return on != off
+            return False, False
 
     def build(self, prompt: Prompt) -> BuiltPrompt:
         """Token ids of a prompt. Raises UserError when the template refuses the chat."""

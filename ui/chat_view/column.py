@@ -1,4 +1,4 @@
-"""Markdown as a column of panes, laid out while it arrives: an answer, or the reasoning before it."""
+"""Markdown as a column of panes, laid out while it arrives: an answer or its reasoning."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class MessageView(QWidget):
     # ------------------------------------------------------------------------------------- copying
 
     def copy(self) -> None:
-        """The whole message without its reasoning: Markdown source as text, and HTML for rich editors."""
+        """The message without its reasoning: Markdown as text, and HTML for rich editors."""
         html = None if self.message.is_own else parser().render(self.message.text)
         clipboard.copy(self.message.text, html=html)
 

@@ -123,6 +123,7 @@ class _Header(QToolButton):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        self.setObjectName("reasoning")
         self.setCheckable(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)

@@ -183,6 +183,15 @@ class ChatView(QAbstractScrollArea):
             self._show_live()
             self.verticalScrollBar().setValue(self._tops[place])
 
+    def scroll_into_sight(self, message_id: str) -> None:
+        """Nothing moves when its top can be seen already."""
+        place = self._place(message_id)
+        if place is None:
+            return
+        top = self.verticalScrollBar().value()
+        if not top <= self._tops[place] < top + self.viewport().height():
+            self.scroll_to(message_id)
+
     def wheelEvent(self, event: QWheelEvent) -> None:
         delta = event.pixelDelta().y() or event.angleDelta().y() / 120 * self._theme.px(WHEEL_STEPS)
         if delta > 0:
