@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from hearth.engine.protocol import Prompt
 
 
-def template_variables(prompt: Prompt) -> dict[str, object]:
+def template_variables(prompt: Prompt) -> dict[str, Any]:
     """Only what was chosen: a variable that is not there leaves the template its own default.
 
     Raises UserError for a tool that is no JSON object.
     """
-    result: dict[str, object] = {}
+    result: dict[str, Any] = {}
     if prompt.thinking is not None:
         chosen = {
             "enable_thinking": prompt.thinking.enabled,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 from hearth.engine.text.data import GgufText
 from hearth.engine.text.prompt import TextModel, load_text
@@ -46,6 +47,7 @@ BODY = """\
 {% endif %}{% endif %}
 """
 FAMILY = EFFORTS + HEAD + BODY
+WHOLE = (Path(__file__).parent / "qwen_template.jinja").read_text("utf-8")
 CONTROL = ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]
 
 

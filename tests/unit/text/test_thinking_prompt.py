@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from family import FAMILY, text_model
+from family import FAMILY, WHOLE, text_model
 
 from hearth.engine.errors import UserError
 from hearth.engine.protocol import Prompt, Thinking, Turn
@@ -61,23 +61,28 @@ TALK = (
 )
 
 
-def test_reasoning_is_ordinary_text_and_rendered_once(family: TextModel) -> None:
+@pytest.mark.parametrize("template", [FAMILY, WHOLE])
+def test_reasoning_is_ordinary_text_and_rendered_once(template: str) -> None:
+    family = text_model(template)
     built = family.build(Prompt(turns=TALK, thinking=Thinking(effort="medium")))
     whole = "<think>\nI </think> say <|im_end|>\n</think>\n\n Yes. <|im_end|>\n"
     assert whole in spelt(family, built)
-    plain = family.build(Prompt(turns=(TALK[0], Turn("assistant", "Yes."), TALK[2])))
-    marks = [i for i in built.ids if i > 255]
-    assert marks == [i for i in plain.ids if i > 255][2:], "without the system turn"
+    turns = (TALK[0], Turn("assistant", "Yes."), TALK[2])
+    plain = family.build(Prompt(turns=turns, thinking=Thinking(effort="medium")))
+    assert [i for i in built.ids if i > 255] == [i for i in plain.ids if i > 255]
+    assert built.is_thinking
 
 
-def test_reasoning_may_be_left_out(family: TextModel) -> None:
+@pytest.mark.parametrize("template", [FAMILY, WHOLE])
+def test_reasoning_may_be_left_out(template: str) -> None:
+    family = text_model(template)
     thinking = Thinking(effort="medium", preserve=False)
     built = family.build(Prompt(turns=TALK, thinking=thinking))
     assert "<|im_start|>assistant\n Yes. <|im_end|>" in spelt(family, built)
     assert "say" not in spelt(family, built)
 
 
-@pytest.mark.parametrize("template", [CHATML, FAMILY])
+@pytest.mark.parametrize("template", [CHATML, FAMILY, WHOLE])
 def test_history_with_reasoning_continues_as_it_was_run(template: str) -> None:
     text = text_model(template)
     first = text.build(ask())
@@ -96,10 +101,17 @@ def test_only_the_templates_own_block_counts() -> None:
 
 @pytest.mark.parametrize(
     ("template", "expected"),
-    [(FAMILY, True), (CHATML, False), ("{{ raise_exception('no') }}", False), ("<think>", False)],
+    [
+        (FAMILY, True),
+        (WHOLE, True),
+        (CHATML, False),
+        ("{{ raise_exception('no') }}", False),
+        ("<think>", False),
+    ],
 )
 def test_a_model_can_think_when_its_template_has_a_switch(template: str, expected: bool) -> None:
-    assert text_model(template).can_think == expected
+    text = text_model(template)
+    assert (text.can_think, text.thinks_by_default) == (expected, expected)
 
 
 def test_templates_without_the_variables_give_the_same_ids() -> None:
