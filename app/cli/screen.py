@@ -68,6 +68,7 @@ class Screen:
                         name=info.name,
                         context=info.context_length,
                         requantised=info.requantised,
+                        can_think=info.can_think,
                     )
             case ReplyReading(done=done, total=total):
                 self._progress(f"Reading … {done:,} of {total:,} tokens")
@@ -106,6 +107,7 @@ class Screen:
     def _finished(self, message: Message) -> None:
         usage = message.usage or {}
         self._shown.reasoning = False
+        errors = [part.message for part in message.parts if isinstance(part, ErrorPart)]
         if self._as_json:
             thought = message.reasoning
             self._emit(
@@ -119,11 +121,11 @@ class Screen:
                 token_ids=list(message.token_ids or ()),
                 usage=usage,
                 finish_reason=message.finish_reason,
+                error=" ".join(errors) or None,
             )
             return
         print(flush=True)
-        for part in message.parts:
-            if isinstance(part, ErrorPart):
-                self.say(part.message)
+        for sentence in errors:
+            self.say(sentence)
         if usage:
             self.say(f"[{' · '.join(usage_words(usage))}]")

@@ -83,3 +83,17 @@ def test_a_wish_without_effect_is_said(
 ) -> None:
     Terminal(conversations, as_json=False).check_can_think()
     assert "no switch for thinking" in capsys.readouterr().err
+
+
+def test_json_says_why_a_reply_failed(
+    conversations: Conversations, engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.on_submit = lambda request: engine.fail(request, "The template refuses this chat.")
+    terminal = Terminal(conversations, as_json=True)
+    assert terminal.say("hi") == 1
+    [reply] = [
+        event
+        for event in map(json.loads, capsys.readouterr().out.splitlines())
+        if event["event"] == "reply"
+    ]
+    assert reply["error"] == "The template refuses this chat."
