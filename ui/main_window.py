@@ -32,7 +32,7 @@ from hearth.ui.guard import attempt
 from hearth.ui.message_actions import MessageActions
 from hearth.ui.preferences import Preferences
 from hearth.ui.thinking_switch import ThinkingSwitch
-from hearth.ui.token_meter import TokenMeter
+from hearth.ui.token_meter import TokenMeter, count_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -332,21 +332,16 @@ class MainWindow(QMainWindow):
         model = self._conversations.model
         if self._drafts.editing is not None:
             return
-        if not count or model is None:
-            self._composer.set_meter("")
-            return
-        left = model.context_length - self._context_used() - count
-        over = f" — {-left:,} more than the context has left" if left < 0 else ""
-        self._composer.set_meter(f"{count:,} tokens{over}")
+        room = model.context_length - self._context_used() if model is not None else None
+        self._composer.set_meter(count_words(count, room))
 
     def _context_used(self) -> int:
         return self._conversations.context_used(self._chat_id) if self._chat_id else 0
 
     def _update_context(self) -> None:
         model = self._conversations.model
-        if model is None:
-            return
-        self._status.show_context(self._context_used(), model.context_length)
+        if model is not None:
+            self._status.show_context(self._context_used(), model.context_length)
 
     # --------------------------------------------------------------------------------------- model
 
