@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hearth.app import history
 from hearth.app.chats.records import AttachmentPart, Part, Status, TextPart
 from hearth.app.replies import Replies
-from hearth.app.request_settings import sampling_params
+from hearth.app.request_settings import sampling_params, thinking
 from hearth.app.titles import title_from
 from hearth.app.updates import (
     ChatChanged,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from hearth.app.chats.store import ChatStore
     from hearth.app.replies import Running
     from hearth.app.settings import Settings
-    from hearth.engine.protocol import EnginePort, Event, ModelInfo
+    from hearth.engine.protocol import EnginePort, Event, ModelInfo, Thinking
 
 FULL_WARNING_SHARE = 0.85
 CLOSE_LIMIT_S = 2.0
@@ -166,14 +166,20 @@ class Conversations:
         return reply_id
 
     def _key(self, chat_id: ChatId, model: ModelInfo) -> str:
-        return history.key(model.fingerprint, self.store.chat(chat_id).system_prompt)
+        chosen = self._thinking(model)
+        effort = chosen.effort if chosen is not None else None
+        return history.key(model.fingerprint, self.store.chat(chat_id).system_prompt, effort)
+
+    def _thinking(self, model: ModelInfo) -> Thinking | None:
+        return thinking(self._settings.thinking) if model.can_think else None
 
     def _submit(self, reply_id: MessageId, model: ModelInfo) -> None:
         running = self._replies.get(reply_id)
         assert running is not None, "it has begun"
         chat = self.store.chat(running.chat_id)
-        key = history.key(model.fingerprint, chat.system_prompt)
-        prompt = history.prompt_for(chat.system_prompt, self.store.path(running.user_id), key)
+        key = self._key(running.chat_id, model)
+        path = self.store.path(running.user_id)
+        prompt = history.prompt_for(chat.system_prompt, path, key, self._thinking(model))
         self._replies.ran_with(reply_id, key)
         running.model, running.prompt = model, prompt
         running.covers = history.num_covered(prompt)
@@ -299,7 +305,7 @@ class Conversations:
             return
         if running.first_token_at is None:
             running.first_token_at = time.monotonic()
-        running.text += event.text
+        running.add(event.text, event.reasoning)
         running.token_ids += event.token_ids
         num_drafted = sum(event.drafted)
         running.num_drafted += num_drafted
@@ -310,6 +316,7 @@ class Conversations:
                 event.text,
                 len(event.token_ids),
                 num_drafted,
+                event.reasoning,
             )
         )
 
@@ -317,7 +324,8 @@ class Conversations:
         running = self._replies.get(event.request_id)
         if running is None:
             return
-        running.text, running.token_ids = event.text, list(event.token_ids)
+        running.text, running.reasoning = event.text, event.reasoning
+        running.token_ids = list(event.token_ids)
         status = Status.STOPPED if event.reason is FinishReason.CANCELLED else Status.COMPLETE
         usage = {name: float(value) for name, value in asdict(event.usage).items()}
         self._replies.end(event.request_id, status, usage=usage, finish_reason=event.reason.value)

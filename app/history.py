@@ -6,13 +6,18 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from hearth.app.chats.records import Message, Status
-from hearth.engine.protocol import Prompt, Turn
+from hearth.engine.protocol import Prompt, Thinking, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def prompt_for(system_prompt: str, path: Sequence[Message], fingerprint: str) -> Prompt:
+def prompt_for(
+    system_prompt: str,
+    path: Sequence[Message],
+    fingerprint: str,
+    thinking: Thinking | None = None,
+) -> Prompt:
     """``path``: root first, ending with the user's message to be answered; ``fingerprint`` is a
     ``key``.
 
@@ -20,20 +25,36 @@ def prompt_for(system_prompt: str, path: Sequence[Message], fingerprint: str) ->
     answered is rendered from its text.
     """
     messages = spoken(path)
-    turns = tuple(Turn(message.role, message.text) for message in messages)
+    turns = tuple(_turn(message) for message in messages)
     head = (Turn("system", system_prompt),) if system_prompt else ()
     ids, count = token_history(messages[:-1], fingerprint)
     if count == 0:
-        return Prompt(turns=head + turns)
-    return Prompt(turns=head + turns, history_ids=ids, history_turns=len(head) + count)
+        return Prompt(turns=head + turns, thinking=thinking)
+    return Prompt(
+        turns=head + turns,
+        history_ids=ids,
+        history_turns=len(head) + count,
+        thinking=thinking,
+    )
 
 
-def key(fingerprint: str, system_prompt: str) -> str:
-    """What token ids are valid for: the model, and the system prompt that stands before them. A
-    changed system prompt is thus read from the next message on."""
-    if not system_prompt:
+def _turn(message: Message) -> Turn:
+    reasoning = message.reasoning if message.role == "assistant" else None
+    return Turn(message.role, message.text, reasoning.text if reasoning is not None else "")
+
+
+def key(fingerprint: str, system_prompt: str, effort: str | None = None) -> str:
+    """What token ids are valid for: the model, and the system turn that stands before them. A
+    changed system prompt is thus read from the next message on.
+
+    Templates put the ``effort`` of thinking into the system turn, so it counts too. Whether the
+    model thinks at all does not: that is said anew before each reply, and a long chat is not read
+    again for it.
+    """
+    if not system_prompt and effort is None:
         return fingerprint
-    digest = hashlib.sha256(system_prompt.encode("utf-8", "surrogatepass")).hexdigest()
+    head = system_prompt if effort is None else f"{system_prompt}\0{effort}"
+    digest = hashlib.sha256(head.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{fingerprint}+{digest[:16]}"
 
 

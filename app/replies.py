@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hearth.app.chats.records import ErrorPart, Part, Status, TextPart
+from hearth.app.chats.records import ReasoningPart, Status, reply_parts
 from hearth.app.updates import Notice, ReplyFinished, ReplyStarted
 from hearth.engine.errors import HearthError, MachineError
 
@@ -40,14 +40,40 @@ class Running:
     prompt: Prompt | None = None
     covers: int = 0
     text: str = ""
+    reasoning: str = ""
     token_ids: list[int] = field(default_factory=list)
     num_drafted: int = 0
     journalled_chars: int = 0
+    journalled_reasoning_chars: int = 0
     journalled_ids: int = 0
     journalled_at: float = 0.0
     prompt_tokens: int = 0
     first_token_at: float | None = None
+    reasoning_began_at: float | None = None
+    reasoning_ended_at: float | None = None
     is_stopping: bool = False
+
+    def add(self, text: str, reasoning: str) -> None:
+        """More of the reply, now."""
+        now = time.monotonic()
+        if reasoning and self.reasoning_began_at is None:
+            self.reasoning_began_at = now
+        if text and self.reasoning_began_at is not None and self.reasoning_ended_at is None:
+            self.reasoning_ended_at = now
+        self.reasoning += reasoning
+        self.text += text
+
+    @property
+    def reasoning_s(self) -> float:
+        """How long it has been thinking, or did; 0 before it has begun."""
+        if self.reasoning_began_at is None:
+            return 0.0
+        return (self.reasoning_ended_at or time.monotonic()) - self.reasoning_began_at
+
+    def reasoning_from(self, char_start: int) -> ReasoningPart | None:
+        """The reasoning behind ``char_start``; None when there is none."""
+        text = self.reasoning[char_start:]
+        return ReasoningPart(text, self.reasoning_s) if text else None
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -65,18 +91,16 @@ class Ending:
     status: Status
     text: str = ""
     token_ids: tuple[int, ...] = ()
+    reasoning: ReasoningPart | None = None
     usage: dict[str, float] | None = None
     finish_reason: str | None = None
     error: str | None = None
 
     def in_memory(self, message: Message) -> Message:
         """The finished message while the disk does not take it."""
-        parts: list[Part] = [TextPart(self.text)] if self.text else []
-        if self.error is not None:
-            parts.append(ErrorPart(self.error))
         return replace(
             message,
-            parts=tuple(parts),
+            parts=reply_parts(self.text, self.reasoning, self.error),
             status=self.status,
             token_ids=self.token_ids,
             usage=self.usage,
@@ -149,7 +173,8 @@ class Replies:
         """Save the whole reply; ReplyFinished follows in any case."""
         running = self._running.pop(reply_id)
         ids = tuple(running.token_ids)
-        ending = Ending(status, running.text, ids, usage, finish_reason, error)
+        reasoning = running.reasoning_from(0)
+        ending = Ending(status, running.text, ids, reasoning, usage, finish_reason, error)
         if self._save(reply_id, ending):
             self._publish(ReplyFinished(self._store.message(reply_id)))
         else:
@@ -163,6 +188,7 @@ class Replies:
                 status=ending.status,
                 text=ending.text,
                 token_ids=ending.token_ids,
+                reasoning=ending.reasoning,
                 usage=ending.usage,
                 finish_reason=ending.finish_reason,
                 error=ending.error,
@@ -188,8 +214,10 @@ class Replies:
         running = self._running[reply_id]
         text = running.text[running.journalled_chars :]
         ids = running.token_ids[running.journalled_ids :]
-        if self.guard(lambda: self._store.journal(reply_id, text, ids)):
+        reasoning = running.reasoning_from(running.journalled_reasoning_chars)
+        if self.guard(lambda: self._store.journal(reply_id, text, ids, reasoning)):
             running.journalled_chars = len(running.text)
+            running.journalled_reasoning_chars = len(running.reasoning)
             running.journalled_ids = len(running.token_ids)
 
     def retry(self) -> None:

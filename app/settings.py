@@ -59,6 +59,14 @@ class Sampling(_Section):
     max_tokens: int | None = Field(default=1024, ge=1)
 
 
+class ThinkingChoice(_Section):
+    """For models that can think before they answer. "auto" is what the model's template does by
+    itself; a template refuses an effort that it does not know."""
+
+    mode: Literal["auto", "on", "off"] = "auto"
+    effort: Literal["auto", "low", "medium", "high", "xhigh"] = "auto"
+
+
 class Speed(_Section):
     drafting: Literal["auto", "off", "lookup"] = "auto"
     threads: int | None = Field(default=None, ge=1)
@@ -81,6 +89,7 @@ class Settings(_Section):
     model: ModelChoice = Field(default_factory=ModelChoice)
     wide_weights: WideWeights = Field(default_factory=WideWeights)
     sampling: Sampling = Field(default_factory=Sampling)
+    thinking: ThinkingChoice = Field(default_factory=ThinkingChoice)
     speed: Speed = Field(default_factory=Speed)
     window: Window = Field(default_factory=Window)
 

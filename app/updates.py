@@ -55,13 +55,14 @@ class ReplyReading:
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """More text of a reply."""
+    """More of a reply: of its answer, or of the reasoning before it."""
 
     chat_id: ChatId
     message_id: MessageId
     text: str
     num_tokens: int
     num_drafted: int
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

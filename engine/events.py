@@ -35,6 +35,7 @@ class EventQueue:
                 self._events[-1] = replace(
                     last,
                     text=last.text + event.text,
+                    reasoning=last.reasoning + event.reasoning,
                     token_ids=last.token_ids + event.token_ids,
                     drafted=last.drafted + event.drafted,
                 )

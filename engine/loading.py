@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearth.engine.engine import EngineConfig
+    from hearth.engine.text.prompt import TextModel
     from hearth.engine.weights.model_files import ModelFiles
 
 TIMED_ROWS = (1, 2, 4, 8, 16)
@@ -95,7 +96,7 @@ def load_model(
         context_length=plan.context_length,
         prefill_chunk=config.prefill_chunk,
     )
-    return model, _info(files, text.has_chat_template, plan.context_length)
+    return model, _info(files, text, plan.context_length)
 
 
 def measure_times(decoder: Decoder, arena: PageArena) -> StepTimes:
@@ -140,7 +141,7 @@ def _disk_tier(config: EngineConfig, files: ModelFiles, arena: PageArena) -> Dis
     return DiskTier(config.cache_folder, key, capacity_bytes=config.cache_capacity_bytes)
 
 
-def _info(files: ModelFiles, has_chat_template: bool, context_length: int) -> ModelInfo:
+def _info(files: ModelFiles, text: TextModel, context_length: int) -> ModelInfo:
     return ModelInfo(
         name=files.name,
         path=str(files.path),
@@ -152,7 +153,9 @@ def _info(files: ModelFiles, has_chat_template: bool, context_length: int) -> Mo
         device="CPU",
         kernels=graph.backend(),
         fingerprint=f"{files.fingerprint}-{NUMERIC_VERSION}",
-        has_chat_template=has_chat_template,
+        has_chat_template=text.has_chat_template,
+        can_think=text.can_think,
+        thinks_by_default=text.thinks_by_default,
         has_mtp=files.config.num_mtp_layers > 0,
         requantised=made_here(files),
     )

@@ -53,6 +53,26 @@ class Turn:
 
     role: str  # "system" | "user" | "assistant"
     text: str
+    reasoning: str = ""  # of an assistant turn: what it thought before ``text``
+
+    def __post_init__(self) -> None:
+        assert not self.reasoning or self.role == "assistant", "only the assistant reasons"
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """How much the model is to think before it answers; None leaves it to its chat template.
+
+    ``effort`` is a word that the template knows ("low", "medium", "xhigh"); it refuses others.
+    ``preserve`` says whether the reasoning of earlier turns is rendered again.
+    """
+
+    enabled: bool = True
+    effort: str | None = None
+    preserve: bool | None = None
+
+    def __post_init__(self) -> None:
+        assert self.effort is None or self.effort.isalnum(), "templates print the effort"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +83,16 @@ class Prompt:
     ``history_ids`` are the token ids that were really run for the first ``history_turns`` turns
     (which end with an assistant turn): they are used as they are and never rendered again.
     ``raw_ids`` bypasses the chat template (benchmarks and tests): then ``turns`` is empty.
+    ``thinking`` None leaves everything about it to the template. ``tools`` are JSON objects as
+    texts, which the template gets parsed and otherwise as they are.
     """
 
     turns: tuple[Turn, ...] = ()
     history_ids: tuple[int, ...] = ()
     history_turns: int = 0
     raw_ids: tuple[int, ...] | None = None
+    thinking: Thinking | None = None
+    tools: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert bool(self.turns) != (self.raw_ids is not None), "either turns or raw_ids"
@@ -117,6 +141,8 @@ class ModelInfo:
     fingerprint: str  # hex; changes whenever the weights or the arithmetic change
     has_chat_template: bool
     has_mtp: bool = False  # whether ``Drafting.MTP`` is possible
+    can_think: bool = False  # its chat template can switch thinking on and off
+    thinks_by_default: bool = False  # and thinks when nothing is chosen
     requantised: str | None = None  # what is not as published: "head int8 g128 (made here)"
 
 
@@ -186,7 +212,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """More of the reply. ``text`` is complete UTF-8; it may be empty while ids arrive.
+    """More of the reply. ``text`` (of the answer) and ``reasoning`` are complete UTF-8; both may be
+    empty while ids arrive. Within one event the reasoning comes before the text.
 
     ``drafted`` says for each id whether it was drafted and accepted.
     """
@@ -195,6 +222,7 @@ class Tokens:
     text: str
     token_ids: tuple[int, ...]
     drafted: tuple[bool, ...]
+    reasoning: str = ""
 
 
 class FinishReason(Enum):
@@ -207,14 +235,16 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The reply is whole. ``text`` equals the joined Tokens texts; ``token_ids`` are all ids that
-    belong to the reply, with the end-of-turn id last when the model produced one."""
+    """The reply is whole. ``text`` and ``reasoning`` equal the joined ones of Tokens; ``token_ids``
+    are all ids that belong to the reply, reasoning included, with the end-of-turn id last when the
+    model produced one."""
 
     request_id: str
     reason: FinishReason
     text: str
     token_ids: tuple[int, ...]
     usage: Usage
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ class Scheduler:
             self._emit(Failed(request_id, "The request was cancelled before it started."))
         for sequence in [s for s in self._started() if s.request.id == request_id]:
             rest = sequence.finish(FinishReason.CANCELLED)
-            if rest:
-                self._emit(Tokens(request_id, rest, (), ()))
+            if rest.text or rest.reasoning:
+                self._emit(Tokens(request_id, rest.text, (), (), rest.reasoning))
             self._retire(sequence)
 
     def cancel_all(self) -> None:
@@ -139,7 +139,15 @@ class Scheduler:
         emitted = sequence.commit(drawn)
         if not was_reading:
             self._model.decoder.keep(sequence.slot, sequence.num_computed - segment.start)
-        self._emit(Tokens(sequence.request.id, emitted.text, emitted.ids, emitted.drafted))
+        self._emit(
+            Tokens(
+                sequence.request.id,
+                emitted.text,
+                emitted.ids,
+                emitted.drafted,
+                emitted.reasoning,
+            )
+        )
         if sequence.finish_reason is not None:
             self._retire(sequence)
 
@@ -270,6 +278,7 @@ class Scheduler:
                 sequence.shown_text,
                 tuple(sequence.reply_ids),
                 sequence.usage(),
+                sequence.shown_reasoning,
             )
         )
         self._release(sequence)

@@ -10,6 +10,7 @@ from hearth.engine.draft.depth import FIXED_DEPTH, MTP_DEPTH, DepthController, S
 from hearth.engine.draft.lookup import LookupDrafter
 from hearth.engine.protocol import Drafting, FinishReason, Request, Usage
 from hearth.engine.sampling import TokenCounts, draw, needs_counts
+from hearth.engine.text.reasoning import Piece
 from hearth.engine.text.stop import StopMatcher
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from hearth.engine.cache.pages import PageId
     from hearth.engine.cache.prefix import Prefix
     from hearth.engine.text.prompt import BuiltPrompt, TextModel
+
+REASONING_START = -1  # below every length of an answer, so that no stop string drops the token
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class Emitted:
     ids: tuple[int, ...]
     drafted: tuple[bool, ...]
     text: str
+    reasoning: str
 
 
 class Sequence:
@@ -70,13 +74,14 @@ class Sequence:
         self.timing = Timing(submitted)
         self.prefix: Prefix | None = None
         self.finish_reason: FinishReason | None = None
-        self.shown_text = ""
+        self.shown_text = self.shown_reasoning = ""
         self._context_length = context_length
         self._vocabulary = text.vocabulary
-        self._detokeniser = text.detokeniser()
+        self._parser = text.reply_parser(is_thinking=prompt.is_thinking)
         self._stop = StopMatcher(request.sampling.stop)
-        self._produced_chars = 0  # of text behind the detokeniser, held back or not
-        self._char_starts: list[int] = []  # per reply token: produced chars before it
+        self._produced_chars = 0  # of the answer behind the parser, held back or not
+        # Per reply token: produced chars before it; REASONING_START inside the reasoning.
+        self._char_starts: list[int] = []
         self._counts = (
             TokenCounts(prompt.ids, text.vocabulary.size)
             if needs_counts(request.sampling)
@@ -185,6 +190,7 @@ class Sequence:
         if self.timing.first_token is None:
             self.timing.first_token = time.perf_counter()
         num_before, num_shown = len(self.ids), len(self.shown_text)
+        num_reasoned = len(self.shown_reasoning)
         for token in drawn:
             self._append(token)
             if self.finish_reason is not None:
@@ -203,35 +209,42 @@ class Sequence:
             for place, token in enumerate(kept)
         )
         self.num_accepted += sum(drafted)
-        return Emitted(tuple(kept), drafted, self.shown_text[num_shown:])
+        return Emitted(
+            tuple(kept), drafted, self.shown_text[num_shown:], self.shown_reasoning[num_reasoned:]
+        )
 
     def _append(self, token: int) -> None:
         self.ids.append(token)
-        self._char_starts.append(self._produced_chars)
+        in_reasoning = self._parser.is_thinking
+        self._char_starts.append(REASONING_START if in_reasoning else self._produced_chars)
         if self._is_end(token):
             self.finish(FinishReason.END_OF_TURN)
             return
-        text = self._detokeniser.push([token])
-        self._produced_chars += len(text)
-        shown, stopped = self._stop.push(text)
+        piece = self._parser.push(token)
+        self.shown_reasoning += piece.reasoning
+        self._produced_chars += len(piece.text)
+        shown, stopped = self._stop.push(piece.text)
         self.shown_text += shown
         if stopped:
             self.finish_reason = FinishReason.STOP_STRING
             self._drop_unshown()
 
     def _drop_unshown(self) -> None:
-        """After a stop string only tokens with some shown text belong to the reply."""
+        """After a stop string only tokens with some shown text belong to the reply, and those of
+        the reasoning, which stop strings do not look at."""
         while self._char_starts and self._char_starts[-1] >= len(self.shown_text):
             self._char_starts.pop()
             self.ids.pop()
 
-    def finish(self, reason: FinishReason) -> str:
-        """End the reply; returns text that had been held back and is shown after all."""
-        tail = self._stop.push(self._detokeniser.flush())
+    def finish(self, reason: FinishReason) -> Piece:
+        """End the reply; returns what had been held back and is shown after all."""
+        piece = self._parser.flush()
+        tail = self._stop.push(piece.text)
         rest = tail.text + ("" if tail.stopped else self._stop.flush())
         self.shown_text += rest
+        self.shown_reasoning += piece.reasoning
         self.finish_reason = reason
-        return rest
+        return Piece(piece.reasoning, rest)
 
     # --------------------------------------------------------------------------------------- usage
 

@@ -32,6 +32,8 @@ ACTIONS = (
     ActionEntry("next_version", "Next version", "Chat", "Alt+Right"),
     ActionEntry("stop", "Stop", "Chat", "Esc"),
     ActionEntry("copy_answer", "Copy the last answer", "Chat", "Ctrl+Shift+C"),
+    ActionEntry("think", "Thinking on or off", "Chat", "Ctrl+T"),
+    ActionEntry("show_reasoning", "Show or hide the last reasoning", "Chat", "Ctrl+Shift+T"),
     ActionEntry("accessible_view", "Last answer as plain text …", "Chat", "Ctrl+Shift+A"),
     ActionEntry("system_prompt", "System prompt of this chat …", "Chat", "Ctrl+Shift+P"),
     ActionEntry("delete_chat", "Delete this chat", "Chat"),

@@ -9,6 +9,7 @@ from hearth.ui.chat_view.model import ShownMessage, shown
 
 if TYPE_CHECKING:
     from hearth.app.conversation import Conversations
+    from hearth.app.replies import Running
 
 
 def branch(conversations: Conversations, chat_id: str | None) -> list[ShownMessage]:
@@ -22,5 +23,14 @@ def branch(conversations: Conversations, chat_id: str | None) -> list[ShownMessa
     for message in store.path(leaf):
         item = shown(message, versions.get(message.id, [message.id]))
         running = conversations.running(message.id)
-        result.append(item if running is None else replace(item, text=running.text))
+        result.append(item if running is None else _so_far(item, running))
     return result
+
+
+def _so_far(item: ShownMessage, running: Running) -> ShownMessage:
+    return replace(
+        item,
+        text=running.text,
+        reasoning=running.reasoning,
+        reasoning_s=running.reasoning_s,
+    )

@@ -130,6 +130,7 @@ class Composer(QFrame):
         stop_asked()
         notice(str): a sentence about something that could not be attached.
         text_changed(str): for the token count, after a pause.
+        think_asked(bool): the switch for thinking was used.
     """
 
     send_asked = Signal(object, list)
@@ -137,6 +138,7 @@ class Composer(QFrame):
     notice = Signal(str)
     text_changed = Signal(object)
     edit_last_asked = Signal()
+    think_asked = Signal(bool)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -152,6 +154,13 @@ class Composer(QFrame):
         self._attach = QToolButton()
         self._attach.setText("Attach …")
         self._attach.setToolTip("Attach a text file")
+        self.think = QToolButton()
+        self.think.setText("Think")
+        self.think.setCheckable(True)
+        self.think.setObjectName("think")
+        self.think.setToolTip("Let the model think before it answers")
+        self.think.setAccessibleName("Think before answering")
+        self.think.hide()
         self._send = QPushButton("Send")
         self._send.setObjectName("primary")
         self._arrange()
@@ -170,6 +179,7 @@ class Composer(QFrame):
         layout.addWidget(self.editor)
         row = QHBoxLayout()
         row.addWidget(self._attach)
+        row.addWidget(self.think)
         row.addWidget(self._meter)
         row.addStretch()
         row.addWidget(self._send)
@@ -183,6 +193,7 @@ class Composer(QFrame):
         self.editor.textChanged.connect(self._on_changed)
         self._send.clicked.connect(self._on_button)
         self._attach.clicked.connect(self._choose_files)
+        self.think.clicked.connect(self.think_asked)
 
     # ------------------------------------------------------------------------------------- content
 
@@ -254,6 +265,11 @@ class Composer(QFrame):
     def stop_timers(self) -> None:
         """Before the engine closes: nothing is counted after it."""
         self._timer.stop()
+
+    def set_thinking(self, *, is_on: bool | None) -> None:
+        """The state of the switch; None for a model that has none."""
+        self.think.setVisible(is_on is not None)
+        self.think.setChecked(is_on is True)
 
     def set_meter(self, text: str) -> None:
         self._meter.setText(text)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hearth.ui.theme import Theme
 
 THEMES = {"auto": "As the system", "light": "Light", "dark": "Dark"}
+THINKING = {"auto": "As the model does by itself", "on": "On", "off": "Off"}
+EFFORTS = {"auto": "As the model does by itself", "low": "Low", "medium": "Medium",
+           "high": "High", "xhigh": "Very high"}  # fmt: skip
 DRAFTING = {"auto": "Auto", "off": "Off", "lookup": "Lookup"}
 
 
@@ -47,6 +50,8 @@ class SettingsDialog(QDialog):
         self._seed = _whole(-1 if sampling.seed is None else sampling.seed, -1, 2**31 - 1,
                             special="new each time")  # fmt: skip
         self._max_tokens = _whole(sampling.max_tokens or 0, 0, 1_000_000, special="no limit")
+        self._thinking = _choice(THINKING, settings.thinking.mode)
+        self._effort = _choice(EFFORTS, settings.thinking.effort)
         self._drafting = _choice(DRAFTING, settings.speed.drafting)
         self._context = _whole(settings.model.context_length or 0, 0, 1_000_000,
                                special="as much as fits", step=1024)  # fmt: skip
@@ -59,7 +64,9 @@ class SettingsDialog(QDialog):
             ("Min-p", self._min_p),
             ("Repetition penalty", self._repetition),
             ("Seed", self._seed),
-            ("Longest answer, tokens", self._max_tokens),
+            ("Longest answer, tokens, thinking included", self._max_tokens),
+            ("Thinking before the answer (models that can)", self._thinking),
+            ("Effort of thinking (another one reads the chat again)", self._effort),
             ("Drafting (speed only, never the words)", self._drafting),
             ("Context, tokens (when a model is opened)", self._context),
         ]
@@ -88,6 +95,8 @@ class SettingsDialog(QDialog):
         sampling.repetition_penalty = round(self._repetition.value(), 4)
         sampling.seed = None if self._seed.value() < 0 else self._seed.value()
         sampling.max_tokens = self._max_tokens.value() or None
+        settings.thinking.mode = self._thinking.currentData()
+        settings.thinking.effort = self._effort.currentData()
         settings.speed.drafting = self._drafting.currentData()
         settings.model.context_length = self._context.value() or None
 

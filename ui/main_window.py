@@ -31,7 +31,8 @@ from hearth.ui.drafts import Drafts
 from hearth.ui.guard import attempt
 from hearth.ui.message_actions import MessageActions
 from hearth.ui.preferences import Preferences
-from hearth.ui.token_meter import TokenMeter
+from hearth.ui.thinking_switch import ThinkingSwitch
+from hearth.ui.token_meter import TokenMeter, count_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +93,7 @@ class MainWindow(QMainWindow):
         self._welcome = self._pane.welcome
         self._drafts = Drafts(self._composer)
         self._meter = TokenMeter(self._conversations, self)
+        self._thinking = ThinkingSwitch(self._composer, self._preferences)
         self._splitter = QSplitter()
         self._splitter.setHandleWidth(1)
         self._splitter.addWidget(self._list)
@@ -145,6 +147,8 @@ class MainWindow(QMainWindow):
             "next_version": lambda: self._messages.step_last_version(1),
             "stop": self._escape,
             "copy_answer": self._messages.copy_last,
+            "think": self._thinking.toggle,
+            "show_reasoning": self._messages.show_last_reasoning,
             "accessible_view": self._messages.show_last_answer,
             "system_prompt": self._edit_system_prompt,
             "delete_chat": self._delete_chat,
@@ -168,9 +172,11 @@ class MainWindow(QMainWindow):
         """30 times a second: what has happened since the last time."""
         for update in self._conversations.pump():
             self._take(update)
-        running = self._running_message()
-        if running is not None:
-            self._status.show_live(self._conversations.running(running))
+        message_id = self._running_message()
+        running = self._conversations.running(message_id) if message_id is not None else None
+        if message_id is not None and running is not None:
+            self._status.show_live(running)
+            self._view.show_thinking(message_id, running.reasoning_s)
 
     def _take(self, update: Update) -> None:
         match update:
@@ -180,21 +186,22 @@ class MainWindow(QMainWindow):
             case ModelReady(info):
                 self._welcome.show_ready(info.name)
                 self._status.show_model(info)
+                self._thinking.show_model(info)
                 self._update_context()
             case ModelFailed(sentence):
-                self._welcome.show_no_model()
-                self._status.say("No model is open")
+                self.show_no_model()
                 self._banner.say(sentence)
             case ModelClosed():
+                self._thinking.show_model(None)
                 self._status.say("No model is open")
             case ReplyStarted(message):
                 self._reply_started(message)
             case ReplyReading():
                 if update.chat_id == self._chat_id:
                     self._status.show_reading(update.done, update.total)
-            case ReplyText(chat_id=chat_id, message_id=message_id, text=text):
-                if chat_id == self._chat_id and text:
-                    self._view.append_text(message_id, text)
+            case ReplyText(chat_id=chat_id, message_id=message_id, text=text, reasoning=thought):
+                if chat_id == self._chat_id and (text or thought):
+                    self._view.append_text(message_id, text, thought)
             case ReplyFinished(message):
                 self._reply_finished(message)
             case ChatChanged(chat_id):
@@ -325,21 +332,16 @@ class MainWindow(QMainWindow):
         model = self._conversations.model
         if self._drafts.editing is not None:
             return
-        if not count or model is None:
-            self._composer.set_meter("")
-            return
-        left = model.context_length - self._context_used() - count
-        over = f" — {-left:,} more than the context has left" if left < 0 else ""
-        self._composer.set_meter(f"{count:,} tokens{over}")
+        room = model.context_length - self._context_used() if model is not None else None
+        self._composer.set_meter(count_words(count, room))
 
     def _context_used(self) -> int:
         return self._conversations.context_used(self._chat_id) if self._chat_id else 0
 
     def _update_context(self) -> None:
         model = self._conversations.model
-        if model is None:
-            return
-        self._status.show_context(self._context_used(), model.context_length)
+        if model is not None:
+            self._status.show_context(self._context_used(), model.context_length)
 
     # --------------------------------------------------------------------------------------- model
 

@@ -82,6 +82,12 @@ class MessageActions(QObject):
             clipboard.copy(last.text)
             self.said.emit("Copied")
 
+    def show_last_reasoning(self) -> None:
+        thought = [message.id for message in self._view.messages if message.reasoning]
+        if thought:
+            self._view.scroll_into_sight(thought[-1])
+            self._view.toggle_reasoning(thought[-1])
+
     def show_last_answer(self) -> None:
         last = self._last("assistant")
         if last is not None:

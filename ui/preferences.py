@@ -14,7 +14,7 @@ from hearth.ui.guard import attempt
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hearth.app.settings import SettingsFile
+    from hearth.app.settings import Settings, SettingsFile
 
 
 class Preferences(QObject):
@@ -22,10 +22,12 @@ class Preferences(QObject):
 
     Signals:
         theme_changed(): ``theme`` is another one.
+        edited(): the dialog has changed settings.
         trouble(str): the settings could not be saved.
     """
 
     theme_changed = Signal()
+    edited = Signal()
     trouble = Signal(str)
 
     def __init__(self, settings_file: SettingsFile, window: QWidget) -> None:
@@ -44,6 +46,11 @@ class Preferences(QObject):
             dialog.apply_to(self._file.values)
             self.save()
             self.apply()
+            self.edited.emit()
+
+    @property
+    def settings(self) -> Settings:
+        return self._file.values
 
     def zoom(self, step_percent: int) -> None:
         """A step of 0 goes back to 100 %."""

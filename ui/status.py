@@ -100,9 +100,9 @@ class StatusLine(QWidget):
         if done < total:
             self._work.setText(f"Reading {done:,} of {total:,} tokens")
 
-    def show_live(self, running: Running | None) -> None:
+    def show_live(self, running: Running) -> None:
         """Tokens and speed of a reply while it is written."""
-        if running is None or running.first_token_at is None:
+        if running.first_token_at is None:
             return
         rate = running.tokens_per_s
         words = [f"{len(running.token_ids):,} tokens"]

@@ -167,6 +167,11 @@ def style_sheet(theme: Theme) -> str:
     QToolButton {{ background: transparent; color: {c.quiet_text}; border: 1px solid transparent;
         border-radius: {px(0.5)}px; padding: {px(0.3)}px {px(0.7)}px; font-size: {small}; }}
     QToolButton:hover {{ background: {c.hover}; color: {c.text}; }}
+    QToolButton#think {{ border-color: {c.border}; border-radius: {px(1.2)}px;
+        padding: {px(0.3)}px {px(1.1)}px; }}
+    QToolButton#think:checked {{ background: {c.selected}; color: {c.text};
+        border-color: {c.accent}; }}
+    QToolButton#reasoning {{ text-align: left; padding-left: 0; font-size: inherit; }}
     QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox, QDialog QPlainTextEdit, QDialog QTextBrowser {{
         background: {c.raised}; color: {c.text}; border: 1px solid {c.border};
         border-radius: {px(0.75)}px; padding: {px(0.5)}px {px(0.75)}px; }}

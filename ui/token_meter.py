@@ -48,3 +48,12 @@ class TokenMeter(QObject):
             self.count(waiting)
         else:
             self.counted.emit(count)
+
+
+def count_words(count: int | None, room: int | None) -> str:
+    """The length of a draft, and by how much it is too long for ``room``, the tokens that the
+    context has left. Nothing without a count or a model."""
+    if not count or room is None:
+        return ""
+    over = f" — {count - room:,} more than the context has left" if count > room else ""
+    return f"{count:,} tokens{over}"

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hearth.app.chats.schema import APPLICATION_ID, SEARCH_TABLES, TABLES
+from hearth.app.chats.schema import APPLICATION_ID, REASONING_JOURNAL, SEARCH_TABLES, TABLES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -46,7 +46,15 @@ def first_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-STEPS: tuple[Step, ...] = (Step(Version(1, 0), first_tables),)
+def reasoning_journal(connection: sqlite3.Connection) -> None:
+    """A table of its own, so that the first version can still write its journal."""
+    connection.execute(REASONING_JOURNAL)
+
+
+STEPS: tuple[Step, ...] = (
+    Step(Version(1, 0), first_tables),
+    Step(Version(1, 1), reasoning_journal),
+)
 NEW = Version(0, 0)
 
 

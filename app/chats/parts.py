@@ -7,7 +7,14 @@ import zlib
 from dataclasses import dataclass
 
 from hearth.app.chats.codec import decode_text, encode_text
-from hearth.app.chats.records import AttachmentPart, ErrorPart, Part, TextPart, UnreadablePart
+from hearth.app.chats.records import (
+    AttachmentPart,
+    ErrorPart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    UnreadablePart,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,8 @@ def encode(part: Part) -> StoredPart:
     match part:
         case TextPart(text):
             return StoredPart("text", encode_text(text))
+        case ReasoningPart(text, seconds):
+            return StoredPart("reasoning", encode_text(text), json.dumps({"seconds": seconds}))
         case ErrorPart(message):
             return StoredPart("error", encode_text(message))
         case UnreadablePart(kind, raw):
@@ -55,6 +64,8 @@ def decode(kind: str, body: bytes, meta: str | None) -> Part:
         match kind:
             case "text":
                 return TextPart(decode_text(body))
+            case "reasoning":
+                return _decode_reasoning(body, meta)
             case "error":
                 return ErrorPart(decode_text(body))
             case "attachment":
@@ -62,6 +73,12 @@ def decode(kind: str, body: bytes, meta: str | None) -> Part:
     except (ValueError, KeyError, TypeError):
         return UnreadablePart(kind, bytes(body))
     return UnreadablePart(kind, bytes(body))
+
+
+def _decode_reasoning(body: bytes, meta: str | None) -> ReasoningPart:
+    if not body:
+        raise ValueError("no reasoning is no part")
+    return ReasoningPart(decode_text(body), float(json.loads(meta or "")["seconds"]))
 
 
 def _decode_attachment(body: bytes, meta: str | None) -> AttachmentPart:

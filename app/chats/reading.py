@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from hearth.app.chats import journal
 from hearth.app.chats.codec import decode_ids, readable_text
 from hearth.app.chats.parts import decode
-from hearth.app.chats.records import Chat, Message, Status, TextPart
+from hearth.app.chats.records import Chat, Message, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +67,8 @@ def _add_journals(database: Database, rows: list[Row], parts: dict[int, list[Par
     """Interrupted replies that could not be rebuilt are still read."""
     for message_seq, *_, status in (row[:6] for row in rows):
         if status == Status.STREAMING.value:
-            text, _ = journal.read(database.connection, message_seq)
-            parts.setdefault(message_seq, []).append(TextPart(text))
+            kept = journal.read(database.connection, message_seq)
+            parts.setdefault(message_seq, []).extend(kept.parts)
 
 
 def _chat(row: Row) -> Chat:

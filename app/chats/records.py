@@ -33,6 +33,17 @@ class TextPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningPart:
+    """What the model thought before its answer, and for how long. Not searched, not copied."""
+
+    text: str
+    seconds: float
+
+    def __post_init__(self) -> None:
+        assert self.text, "no reasoning is no part"
+
+
+@dataclass(frozen=True, slots=True)
 class AttachmentPart:
     """A long paste or a dropped text file. The exact bytes live in a blob; the prompt receives
     ``text``, their decoding."""
@@ -59,7 +70,14 @@ class UnreadablePart:
     raw: bytes
 
 
-Part = TextPart | AttachmentPart | ErrorPart | UnreadablePart
+Part = TextPart | ReasoningPart | AttachmentPart | ErrorPart | UnreadablePart
+
+
+def reply_parts(text: str, reasoning: ReasoningPart | None, error: str | None) -> tuple[Part, ...]:
+    """A reply's parts in the order in which they came about."""
+    answer = TextPart(text) if text else None
+    failure = ErrorPart(error) if error is not None else None
+    return tuple(part for part in (reasoning, answer, failure) if part is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,11 @@ class Message:
         """What a reader sees and what the model is given: attachments first, then text."""
         pieces = [part.text for part in self.parts if isinstance(part, AttachmentPart | TextPart)]
         return "\n\n".join(pieces) if len(pieces) > 1 else "".join(pieces)
+
+    @property
+    def reasoning(self) -> ReasoningPart | None:
+        """What a reply thought before its text."""
+        return next((part for part in self.parts if isinstance(part, ReasoningPart)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,9 @@ TABLES = {
         *("message_seq", "position", "kind", "body", "meta", "name", "blob_sha256", "checksum"),
     ),
     "journal": ("message_seq", "position", "body", "token_ids"),
+    "reasoning_journal": ("message_seq", "position", "body", "seconds"),
 }
+WITHOUT_ROWID = ("journal", "reasoning_journal")  # only a running reply is in them
 SIDE_FILES = ("-wal", "-shm", "-journal")
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
@@ -110,8 +112,8 @@ def _readable_rows(
     connection: sqlite3.Connection, table: str, columns: tuple[str, ...]
 ) -> Iterator[tuple[Any, ...]]:
     """Rows in order of their numbers; ranges that fail are halved until single rows are left."""
-    if table == "journal":  # has no row numbers, and only a running reply is in it
-        yield from _attempt(connection, f"SELECT {', '.join(columns)} FROM journal") or ()  # noqa: S608
+    if table in WITHOUT_ROWID:
+        yield from _attempt(connection, f"SELECT {', '.join(columns)} FROM {table}") or ()  # noqa: S608
         return
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE rowid BETWEEN ? AND ? ORDER BY rowid"  # noqa: S608
     ranges = [(1, _highest(connection, table))]

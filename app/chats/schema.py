@@ -51,6 +51,11 @@ TABLES = (
         END""",
 )
 
+REASONING_JOURNAL = """CREATE TABLE reasoning_journal(
+        message_seq INTEGER NOT NULL REFERENCES messages(seq) ON DELETE CASCADE,
+        position INTEGER NOT NULL, body BLOB NOT NULL, seconds REAL NOT NULL,
+        PRIMARY KEY(message_seq, position)) WITHOUT ROWID"""
+
 SEARCH_TABLES = (
     """CREATE VIRTUAL TABLE words USING fts5(name, body, content='part_text',
         content_rowid='seq', tokenize='unicode61 remove_diacritics 2')""",

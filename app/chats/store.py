@@ -21,15 +21,15 @@ from hearth.app.chats.opening import open_database, open_to_read
 from hearth.app.chats.records import (
     Chat,
     ChatId,
-    ErrorPart,
     Message,
     MessageId,
     Part,
+    ReasoningPart,
     Recovery,
     Role,
     SearchHit,
     Status,
-    TextPart,
+    reply_parts,
 )
 from hearth.engine.errors import MachineError, UserError
 
@@ -211,16 +211,23 @@ class ChatStore:
         return message
 
     def journal(
-        self, message_id: MessageId, text_delta: str, token_ids_delta: Sequence[int]
+        self,
+        message_id: MessageId,
+        text_delta: str,
+        token_ids_delta: Sequence[int],
+        reasoning_delta: ReasoningPart | None = None,
     ) -> None:
-        """Keep the next piece of a running reply, at most once a second.
+        """Keep the next piece of a running reply, at most once a second. The seconds of
+        ``reasoning_delta`` count from the beginning of the reasoning.
 
         Survives the death of the program at once, and that of the machine when the system writes
         it. On MachineError (disk full) nothing of the piece was kept: go on, and pass it again
         together with the next one.
         """
         self._write(
-            lambda connection: journal.append(connection, message_id, text_delta, token_ids_delta),
+            lambda connection: journal.append(
+                connection, message_id, text_delta, token_ids_delta, reasoning_delta
+            ),
             durable=False,
         )
 
@@ -231,6 +238,7 @@ class ChatStore:
         status: Status,
         text: str,
         token_ids: Sequence[int],
+        reasoning: ReasoningPart | None = None,
         usage: dict[str, float] | None = None,
         finish_reason: str | None = None,
         error: str | None = None,
@@ -239,9 +247,7 @@ class ChatStore:
 
         On MachineError the journal keeps what it had, and the call can be repeated.
         """
-        parts: list[Part] = [TextPart(text)] if text else []
-        if error is not None:
-            parts.append(ErrorPart(error))
+        parts = reply_parts(text, reasoning, error)
 
         def finish(connection: sqlite3.Connection) -> None:
             writing.finish(connection, message_id, status, parts, token_ids)
@@ -350,9 +356,8 @@ def _rebuild_interrupted(connection: sqlite3.Connection) -> tuple[MessageId, ...
     sql = "SELECT seq, id FROM messages WHERE status = 'streaming' ORDER BY seq"
     running = connection.execute(sql).fetchall()
     for message_seq, message_id in running:
-        text, token_ids = journal.read(connection, message_seq)
-        parts = [TextPart(text)] if text else []
-        writing.finish(connection, message_id, Status.INTERRUPTED, parts, token_ids)
+        kept = journal.read(connection, message_seq)
+        writing.finish(connection, message_id, Status.INTERRUPTED, kept.parts, kept.token_ids)
     return tuple(message_id for _, message_id in running)
 
 

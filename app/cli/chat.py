@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from hearth.app import compose
-from hearth.app.chats.records import ErrorPart, Status
+from hearth.app.chats.records import Status
 from hearth.app.chats.store import ChatStore
 from hearth.app.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from hearth.app.cli.interrupts import Interrupts
+from hearth.app.cli.screen import Screen
 from hearth.app.conversation import Conversations
 from hearth.app.documents import attachment_from_file
 from hearth.app.models.registry import ModelRegistry
 from hearth.app.settings import SettingsFile
-from hearth.app.updates import (
-    ModelFailed,
-    ModelLoading,
-    ModelReady,
-    Notice,
-    ReplyFinished,
-    ReplyReading,
-    ReplyText,
-)
-from hearth.app.usage_words import usage_words
+from hearth.app.updates import ModelFailed, ModelReady, Notice, ReplyFinished
 from hearth.engine.errors import HearthError, UserError
 
 if TYPE_CHECKING:
@@ -39,9 +29,9 @@ if TYPE_CHECKING:
     from hearth.app.chats.records import AttachmentPart, ChatId, Message, MessageId
     from hearth.app.profile import Profile
     from hearth.app.settings import Settings
-    from hearth.app.updates import Update
 
 WAIT_S = 0.25
+EFFORTS = ("low", "medium", "high", "xhigh")
 COMMAND = re.compile("/[a-z]+")
 HELP = """\
 /new            a new chat              /chats          list the chats
@@ -75,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--max-tokens", type=int)
+    parser.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="let the model think before it answers (default: as the settings say)",
+    )
+    parser.add_argument("--effort", choices=EFFORTS, help="how much it thinks")
     parser.add_argument("--drafting", choices=("auto", "off", "lookup"))
     parser.add_argument(
         "--keep-bf16",
@@ -111,12 +107,16 @@ def run_chat(profile: Profile, options: argparse.Namespace) -> int:
     conversations = Conversations(store, engine, settings_file.values)
     terminal = Terminal(conversations, as_json=options.json)
     for notice in settings_file.notices:
-        terminal.show(Notice(notice))
+        terminal.screen.show(Notice(notice))
     chosen = settings_file.values.model.path
     if options.model is None and chosen and not Path(chosen).exists():
-        terminal.show(Notice(f"The chosen model {chosen} is not there; using {model_path.name}."))
+        terminal.screen.show(
+            Notice(f"The chosen model {chosen} is not there; using {model_path.name}.")
+        )
     try:
         terminal.open_model(model_path)
+        if options.think is not None or options.effort is not None:
+            terminal.check_can_think()
         terminal.choose_chat(options.chat, latest=options.last)
         for file in options.file:
             terminal.attach(Path(file))
@@ -139,6 +139,10 @@ def _override(settings: Settings, options: argparse.Namespace) -> None:
             raise UserError(f"{flag} {value} is impossible: {error.errors()[0]['msg']}.") from error
     if options.drafting is not None:
         settings.speed.drafting = options.drafting
+    if options.think is not None:
+        settings.thinking.mode = "on" if options.think else "off"
+    if options.effort is not None:
+        settings.thinking.effort = options.effort
     if options.keep_bf16:
         settings.wide_weights.keep_all()
 
@@ -156,98 +160,16 @@ def _model_path(profile: Profile, settings: Settings, wanted: str | None) -> Pat
     return path
 
 
-@dataclass(slots=True)
-class _Shown:
-    """What the terminal has printed of the running reply."""
-
-    reading: bool = False
-
-
 class Terminal:
-    """Reads lines, prints updates. With ``as_json`` every line of output is one JSON object."""
+    """Reads lines and shows what comes of them on its ``screen``."""
 
     def __init__(self, conversations: Conversations, *, as_json: bool) -> None:
         self._conversations = conversations
         self._as_json = as_json
         self._chat_id: ChatId | None = None
         self._attachments: list[AttachmentPart] = []
-        self._shown = _Shown()
+        self.screen = Screen(as_json=as_json)
         self._exit_code = 0
-
-    # -------------------------------------------------------------------------------------- output
-
-    def _emit(self, **values: object) -> None:
-        print(json.dumps(values, ensure_ascii=True), flush=True)
-
-    def _say(self, text: str) -> None:
-        if not self._as_json:
-            print(text, file=sys.stderr, flush=True)
-
-    def _progress(self, text: str) -> None:
-        """A line that the next one replaces; only for a person's screen."""
-        if not self._as_json and sys.stderr.isatty():
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-    def show(self, update: Update) -> None:
-        match update:
-            case ModelLoading(stage, done, total):
-                self._progress(f"{stage} … {done / max(total, 1):.0%}")
-            case ModelReady(info):
-                self._progress("")
-                made_here = f", {info.requantised}" if info.requantised else ""
-                context = f"{info.context_length:,} tokens of context"
-                self._say(f"{info.name}{made_here}, {context}. /help helps.")
-                if self._as_json:
-                    self._emit(
-                        event="model",
-                        name=info.name,
-                        context=info.context_length,
-                        requantised=info.requantised,
-                    )
-            case ReplyReading(done=done, total=total):
-                self._progress(f"Reading … {done:,} of {total:,} tokens")
-                self._shown.reading = True
-            case ReplyText(text=text, num_tokens=count):
-                self._text(text, count)
-            case ReplyFinished(message):
-                self._finished(message)
-            case ModelFailed(sentence) | Notice(sentence):
-                self._say(sentence)
-                if self._as_json:
-                    self._emit(event="notice", text=sentence)
-            case _:
-                pass
-
-    def _text(self, text: str, num_tokens: int) -> None:
-        if self._as_json:
-            self._emit(event="text", text=text, tokens=num_tokens)
-            return
-        if self._shown.reading:
-            self._progress("")
-            self._shown.reading = False
-        encoding = sys.stdout.encoding or "utf-8"
-        print(text.encode(encoding, "replace").decode(encoding), end="", flush=True)
-
-    def _finished(self, message: Message) -> None:
-        usage = message.usage or {}
-        if self._as_json:
-            self._emit(
-                event="reply",
-                chat=message.chat_id,
-                message=message.id,
-                status=message.status.value,
-                text=message.text,
-                token_ids=list(message.token_ids or ()),
-                usage=usage,
-                finish_reason=message.finish_reason,
-            )
-            return
-        print(flush=True)
-        for part in message.parts:
-            if isinstance(part, ErrorPart):
-                self._say(part.message)
-        if usage:
-            self._say(f"[{' · '.join(usage_words(usage))}]")
 
     # -------------------------------------------------------------------------------------- input
 
@@ -258,9 +180,17 @@ class Terminal:
             for update in self._conversations.wait(WAIT_S):
                 if isinstance(update, ModelFailed):
                     raise UserError(update.sentence)
-                self.show(update)
+                self.screen.show(update)
                 if isinstance(update, ModelReady):
                     return
+
+    def check_can_think(self) -> None:
+        """Say so when what was asked for has no effect."""
+        model = self._conversations.model
+        if model is not None and not model.can_think:
+            self.screen.show(
+                Notice(f"{model.name} has no switch for thinking; --think and --effort do nothing.")
+            )
 
     def choose_chat(self, chat_id: ChatId | None, *, latest: bool) -> None:
         store = self._conversations.store
@@ -277,15 +207,15 @@ class Terminal:
         store = self._conversations.store
         chat = store.chat(self._chat_id)
         path = store.path(chat.leaf_id) if chat.leaf_id else []
-        self._say(f"— {chat.title} ({len(path)} messages)")
+        self.screen.say(f"— {chat.title} ({len(path)} messages)")
         for message in path[-2:]:
-            self._say(f"{'You' if message.role == 'user' else 'Hearth'}: {message.text}")
+            self.screen.say(f"{'You' if message.role == 'user' else 'Hearth'}: {message.text}")
 
     def attach(self, path: Path) -> None:
         part, data = attachment_from_file(path.expanduser())
         self._conversations.store.put_blob(data)
         self._attachments.append(part)
-        self._say(f"{part.name}: {part.num_bytes:,} bytes, {part.encoding}")
+        self.screen.say(f"{part.name}: {part.num_bytes:,} bytes, {part.encoding}")
 
     def say(self, text: str) -> int:
         """Send and wait for the answer; the exit code."""
@@ -299,7 +229,7 @@ class Terminal:
         with Interrupts() as interrupts:
             while True:
                 for update in self._conversations.wait(WAIT_S):
-                    self.show(update)
+                    self.screen.show(update)
                     if isinstance(update, ReplyFinished) and update.message.id == reply_id:
                         if interrupts.asked:
                             return EXIT_INTERRUPTED
@@ -316,20 +246,20 @@ class Terminal:
             except EOFError:
                 return 0
             except UnicodeDecodeError:
-                self.show(Notice("This line is not UTF-8; nothing was sent."))
+                self.screen.show(Notice("This line is not UTF-8; nothing was sent."))
                 continue
             try:
                 if line.strip() == "/quit":
                     return 0
                 self._obey(line)
             except HearthError as error:
-                self.show(Notice(error.sentence))
+                self.screen.show(Notice(error.sentence))
 
     def _obey(self, line: str) -> None:
         """A command, or a message; a line that begins with a space is always a message."""
         command, _, argument = line.partition(" ")
         plain: dict[str, Callable[[], None]] = {
-            "/help": lambda: self._say(HELP),
+            "/help": lambda: self.screen.say(HELP),
             "/new": self._new,
             "/chats": self._list,
             "/regenerate": self._regenerate,
@@ -353,11 +283,11 @@ class Terminal:
 
     def _new(self) -> None:
         self._chat_id = None
-        self._say("A new chat.")
+        self.screen.say("A new chat.")
 
     def _list(self) -> None:
         for number, chat in enumerate(self._conversations.store.chats(), start=1):
-            self._say(f"{number:3}  {chat.title or 'New chat'}")
+            self.screen.say(f"{number:3}  {chat.title or 'New chat'}")
 
     def _open(self, argument: str) -> None:
         chats = self._conversations.store.chats()

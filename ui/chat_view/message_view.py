@@ -1,4 +1,4 @@
-"""One message as a widget: text panes, code panes, chips, a footer with what can be done."""
+"""One message as a widget: reasoning, text, chips, a footer with what can be done."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QWidget
 
 from hearth.ui import clipboard
-from hearth.ui.chat_view.blocks import BlockStream, defines_references, parse, parser
-from hearth.ui.chat_view.panes import CodePane, TextPane
+from hearth.ui.chat_view.blocks import defines_references, parser
+from hearth.ui.chat_view.column import TextColumn
+from hearth.ui.chat_view.reasoning_block import ReasoningBlock
 
 if TYPE_CHECKING:
-    from markdown_it.token import Token
-
     from hearth.ui.chat_view.model import ShownMessage
+    from hearth.ui.chat_view.panes import CodePane, TextPane
     from hearth.ui.theme import Theme
 
 SHOWN_CHARS = 100_000  # of an own message: laying out megabytes takes many seconds
@@ -30,9 +30,11 @@ class MessageView(QWidget):
             "read", "prompt".
         link_clicked(QUrl): the window asks before it opens anything.
         height_changed(): the content needs another height.
+        reasoning_toggled(str, bool): message id; its reasoning was opened or closed.
     """
 
     asked = Signal(str, str)
+    reasoning_toggled = Signal(str, bool)
     link_clicked = Signal(QUrl)
     height_changed = Signal()
 
@@ -40,12 +42,9 @@ class MessageView(QWidget):
         super().__init__(parent)
         self._theme = theme
         self.message = message
-        self._panes: list[TextPane | CodePane] = []
-        self._stream = BlockStream()
-        self._source = ""
+        self._column = TextColumn(self, theme, self.link_clicked.emit)
+        self.reasoning: ReasoningBlock | None = None
         self._bubble = QRect()
-        self._placed_for = (0, 0, 0)
-        self._bottoms: list[int] = []  # of the panes that do not change any more
         self._chips = [self._chip(text) for text in message.chips]
         self._errors = [self._error(text) for text in message.errors]
         hidden = len(message.text) - SHOWN_CHARS
@@ -59,87 +58,67 @@ class MessageView(QWidget):
         self.setAccessibleName(f"{who} said: {message.text[:200]}")
         if message.is_own:
             if message.text:
-                self._text_pane().add_plain(message.text[:SHOWN_CHARS])
+                self._column.add_plain(message.text[:SHOWN_CHARS])
         else:
-            self._append(message.text, final=not message.is_streaming)
+            self._begin(message)
+
+    @property
+    def _panes(self) -> list[TextPane | CodePane]:
+        return self._column.panes
 
     # ------------------------------------------------------------------------------------- content
 
-    def append(self, text: str) -> None:
+    def _begin(self, message: ShownMessage) -> None:
+        self._column.append(message.text, final=not message.is_streaming)
+        if message.is_streaming:
+            self._think(message.reasoning)
+            self.show_thinking(message.reasoning_s)
+        else:
+            self._finish_reasoning(message)
+
+    def append(self, text: str, reasoning: str = "") -> None:
         """More of a streaming reply."""
-        self._append(text, final=False)
+        self._think(reasoning)
+        self._column.append(text, final=False)
         self.height_changed.emit()
+
+    def _think(self, text: str) -> None:
+        if text:
+            self._reasoning_block().append(text)
+
+    def show_thinking(self, seconds: float) -> None:
+        """How long a streaming reply has been thinking, or did."""
+        if self.reasoning is not None:
+            self.reasoning.show_time(seconds, is_thinking=not self._column.source)
+
+    def _finish_reasoning(self, message: ShownMessage) -> None:
+        if message.reasoning:
+            self._reasoning_block().finish(message.reasoning, message.reasoning_s)
+
+    def _reasoning_block(self) -> ReasoningBlock:
+        if self.reasoning is None:
+            self.reasoning = ReasoningBlock(self._theme, self)
+            self.reasoning.link_clicked.connect(self.link_clicked)
+            self.reasoning.height_changed.connect(self.height_changed)
+            self.reasoning.toggled.connect(
+                lambda is_open: self.reasoning_toggled.emit(self.message.id, is_open)
+            )
+        return self.reasoning
 
     def finish(self, message: ShownMessage) -> None:
         """The reply is whole: the tail becomes blocks, the footer appears."""
-        rest = message.text[len(self._source) :] if message.text.startswith(self._source) else None
+        source = self._column.source
         self.message = message
-        if rest is None or defines_references(message.text):
-            self._rebuild(message.text)
+        self._finish_reasoning(message)
+        if not message.text.startswith(source) or defines_references(message.text):
+            self._column.clear()
+            self._column.append(message.text, final=True)
         else:
-            self._append(rest, final=True)
+            self._column.append(message.text[len(source) :], final=True)
         for text in message.errors[len(self._errors) :]:
             self._errors.append(self._error(text))
         self._bar.set_message(message)
         self.height_changed.emit()
-
-    def _rebuild(self, text: str) -> None:
-        for pane in self._panes:
-            pane.deleteLater()
-        self._panes, self._stream, self._source = [], BlockStream(), ""
-        self._bottoms.clear()
-        self._append(text, final=True)
-
-    def _append(self, text: str, *, final: bool) -> None:
-        self._source += text
-        committed = self._stream.push(text)
-        if final:
-            committed.append(self._stream.finish())
-        for source in committed:
-            self._commit(source)
-        if not final and self._stream.tail.strip("\n"):
-            self._text_pane().set_tail(self._stream.tail.strip("\n"))
-
-    def _commit(self, source: str) -> None:
-        """Final blocks: code gets a pane of its own, everything between flows."""
-        flowing: list[Token] = []
-        for token in parse(source):
-            if token.level == 0 and token.type in ("fence", "code_block"):
-                self._flow(flowing)
-                flowing = []
-                self._code_pane(token)
-            else:
-                flowing.append(token)
-        self._flow(flowing)
-
-    def _flow(self, tokens: list[Token]) -> None:
-        last = self._panes[-1] if self._panes else None
-        if tokens:
-            self._text_pane().add_tokens(tokens)
-        elif isinstance(last, TextPane):
-            last.drop_tail()
-
-    def _text_pane(self) -> TextPane:
-        """The pane at the end when it is text, else a new one."""
-        last = self._panes[-1] if self._panes else None
-        if isinstance(last, TextPane):
-            return last
-        pane = TextPane(self._theme, self)
-        pane.anchorClicked.connect(self.link_clicked)
-        pane.show()
-        self._panes.append(pane)
-        return pane
-
-    def _code_pane(self, token: Token) -> None:
-        last = self._panes[-1] if self._panes else None
-        if isinstance(last, TextPane):
-            last.drop_tail()
-            if last.document().isEmpty():
-                self._panes.pop().deleteLater()
-        language = token.info.split()[0] if token.info.split() else ""
-        pane = CodePane(token.content.rstrip("\n"), language, self._theme, self)
-        pane.show()
-        self._panes.append(pane)
 
     def _chip(self, text: str) -> QLabel:
         chip = QLabel(f"  {text}  ", self)
@@ -159,7 +138,7 @@ class MessageView(QWidget):
 
     def relayout(self) -> None:
         """A pane wants another height although no text came (Show all)."""
-        self._bottoms.clear()
+        self._column.forget_places()
         self.height_changed.emit()
 
     def layout_for(self, width: int) -> int:
@@ -173,7 +152,11 @@ class MessageView(QWidget):
         for chip in self._chips:
             chip.setGeometry(left, y, min(inner, chip.sizeHint().width()), chip.height())
             y += chip.height() + px(0.75)
-        y = self._layout_panes(left, y, inner)
+        if self.reasoning is not None:
+            height = self.reasoning.layout_for(inner)
+            self.reasoning.setGeometry(left, y, inner, height)
+            y += height + px(0.75)
+        y = self._column.place(left, y, inner)
         for label in self._errors:
             height = label.heightForWidth(inner)
             label.setGeometry(left, y + px(0.5), inner, height)
@@ -183,30 +166,10 @@ class MessageView(QWidget):
         self._bar.place(left - pad, y + px(0.4), inner + 2 * pad, align_right=self.message.is_own)
         return y + px(0.4) + self._bar.height() + px(1.5)
 
-    def _layout_panes(self, left: int, top: int, width: int) -> int:
-        """Place the panes below ``top``; returns where they end. Only the last one changes while
-        text arrives: the others stay where they were placed for the same place and width."""
-        if (left, top, width) != self._placed_for:
-            self._placed_for = (left, top, width)
-            self._bottoms.clear()
-        y = self._bottoms[-1] if self._bottoms else top
-        for place in range(len(self._bottoms), len(self._panes)):
-            pane = self._panes[place]
-            y += self._theme.px(1.2) if place else 0
-            height = pane.height_for(width)
-            pane.setGeometry(left, y, width, height)
-            y += height
-            if place < len(self._panes) - 1:
-                self._bottoms.append(y)
-        return y
-
     def _inner_width(self, width: int) -> int:
         """As narrow as the text allows, at most a share of the column."""
         widest = int(width * BUBBLE_SHARE)
-        natural = self._theme.px(6)
-        for pane in self._panes:
-            if isinstance(pane, TextPane):
-                natural = max(natural, pane.natural_width(widest))
+        natural = max(self._theme.px(6), self._column.natural_width(widest))
         for chip in self._chips:
             natural = max(natural, chip.sizeHint().width())
         return min(natural, widest)
@@ -225,7 +188,7 @@ class MessageView(QWidget):
     # ------------------------------------------------------------------------------------- copying
 
     def copy(self) -> None:
-        """The whole message: Markdown source as text, and HTML for rich editors."""
+        """The message without its reasoning: Markdown as text, and HTML for rich editors."""
         html = None if self.message.is_own else parser().render(self.message.text)
         clipboard.copy(self.message.text, html=html)
 

@@ -32,6 +32,8 @@ class ShownMessage:
     id: str
     role: str
     text: str
+    reasoning: str = ""
+    reasoning_s: float = 0.0
     chips: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     footer: str = ""
@@ -58,11 +60,14 @@ def shown(message: Message, versions: Sequence[str]) -> ShownMessage:
         for part in message.parts
         if isinstance(part, UnreadablePart)
     ]
+    thought = message.reasoning
     place = list(versions).index(message.id) + 1 if message.id in versions else 1
     return ShownMessage(
         id=message.id,
         role=message.role,
         text="\n\n".join(texts),
+        reasoning=thought.text if thought is not None else "",
+        reasoning_s=thought.seconds if thought is not None else 0.0,
         chips=tuple(chips),
         errors=tuple(errors),
         footer=footer(message),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt, QUrl, Signal
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from hearth.ui.theme import Theme
 
 KEPT_WIDGETS = 40
-CHARS_PER_LINE, LINE_STEPS, FRAME_STEPS = 80, 2.6, 9  # for the estimate of an unseen height
+CHARS_PER_LINE, LINE_STEPS, FRAME_STEPS, REASONING_STEPS = (
+    80,
+    2.6,
+    9,
+    4,
+)  # for the estimate of an unseen height
 WHEEL_STEPS = 9
 
 
@@ -47,6 +53,7 @@ class ChatView(QAbstractScrollArea):
         self._heights: list[int] = []
         self._tops: list[int] = [0]
         self._widgets: OrderedDict[str, MessageView] = OrderedDict()
+        self._opened: set[str] = set()  # messages whose reasoning is open
         self._is_following = True
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -84,18 +91,43 @@ class ChatView(QAbstractScrollArea):
         self._heights.append(self._estimate(shown))
         self._arrange()
 
-    def append_text(self, message_id: str, text: str) -> None:
+    def append_text(self, message_id: str, text: str, reasoning: str = "") -> None:
         """More of a streaming reply; costs nothing while it is out of sight."""
         place = self._place(message_id)
         if place is None:
             return
-        from dataclasses import replace
-
         old = self._messages[place]
-        self._messages[place] = replace(old, text=old.text + text)
+        self._messages[place] = replace(
+            old, text=old.text + text, reasoning=old.reasoning + reasoning
+        )
         widget = self._widgets.get(message_id)
         if widget is not None:
-            widget.append(text)
+            widget.append(text, reasoning)
+
+    def show_thinking(self, message_id: str, seconds: float) -> None:
+        """How long a streaming reply has been thinking."""
+        widget = self._widgets.get(message_id)
+        if widget is not None:
+            widget.show_thinking(seconds)
+
+    def toggle_reasoning(self, message_id: str) -> None:
+        """Open or close the reasoning of a message in sight."""
+        widget = self._widgets.get(message_id)
+        if widget is not None and widget.reasoning is not None:
+            widget.reasoning.set_open(is_open=not widget.reasoning.is_open)
+
+    def _reasoning_toggled(self, message_id: str, is_open: bool) -> None:
+        """The line that was clicked stays in its place, unless the reader follows a reply."""
+        (self._opened.add if is_open else self._opened.discard)(message_id)
+        place = self._place(message_id)
+        if place is None:
+            return
+        if not self._messages[place].is_streaming:
+            self._is_following = False
+        self._height_changed()
+        bar = self.verticalScrollBar()
+        self._is_following = self._is_following or bar.value() >= bar.maximum()
+        self._place_jump()
 
     def finish_message(self, shown: ShownMessage) -> None:
         place = self._place(shown.id)
@@ -151,6 +183,15 @@ class ChatView(QAbstractScrollArea):
             self._show_live()
             self.verticalScrollBar().setValue(self._tops[place])
 
+    def scroll_into_sight(self, message_id: str) -> None:
+        """Nothing moves when its top can be seen already."""
+        place = self._place(message_id)
+        if place is None:
+            return
+        top = self.verticalScrollBar().value()
+        if not top <= self._tops[place] < top + self.viewport().height():
+            self.scroll_to(message_id)
+
     def wheelEvent(self, event: QWheelEvent) -> None:
         delta = event.pixelDelta().y() or event.angleDelta().y() / 120 * self._theme.px(WHEEL_STEPS)
         if delta > 0:
@@ -203,7 +244,8 @@ class ChatView(QAbstractScrollArea):
 
     def _estimate(self, shown: ShownMessage) -> int:
         lines = sum(1 + len(line) // CHARS_PER_LINE for line in shown.text.split("\n"))
-        return self._theme.px(FRAME_STEPS) + round(lines * self._theme.px(LINE_STEPS))
+        frame = FRAME_STEPS + (REASONING_STEPS if shown.reasoning else 0)
+        return self._theme.px(frame) + round(lines * self._theme.px(LINE_STEPS))
 
     def _known_height(self, shown: ShownMessage) -> int:
         widget = self._widgets.get(shown.id)
@@ -285,7 +327,10 @@ class ChatView(QAbstractScrollArea):
         widget = MessageView(shown, self._theme, self.viewport())
         widget.asked.connect(self.asked)
         widget.link_clicked.connect(self.link_clicked)
+        if widget.reasoning is not None and shown.id in self._opened:
+            widget.reasoning.set_open(is_open=True)
         widget.height_changed.connect(self._height_changed)
+        widget.reasoning_toggled.connect(self._reasoning_toggled)
         self._widgets[shown.id] = widget
         return widget
 

@@ -43,6 +43,7 @@ class ScriptedEngine:
         self.events: list[Event] = []
         self.cancelled: list[str] = []
         self.context_length = 1000
+        self.can_think = False
         self.on_submit: Callable[[Request], None] = lambda request: None
         self.is_closed = False
         self._is_open = False
@@ -68,6 +69,7 @@ class ScriptedEngine:
                     kernels="reference",
                     fingerprint=f"print-{path.stem}",
                     has_chat_template=True,
+                    can_think=self.can_think,
                 )
             )
         )
@@ -116,21 +118,23 @@ class ScriptedEngine:
             ids += [100 + ord(c) for c in turn.text] + [END_ID]
         return tuple(ids)
 
-    def write(self, request: Request, text: str) -> None:
-        ids = tuple(100 + ord(c) for c in text)
-        self.events.append(Tokens(request.id, text, ids, (False,) * len(ids)))
+    def write(self, request: Request, text: str, reasoning: str = "") -> None:
+        ids = tuple(100 + ord(c) for c in reasoning + text)
+        self.events.append(Tokens(request.id, text, ids, (False,) * len(ids), reasoning))
 
     def finish(
         self,
         request: Request,
         text: str,
         reason: FinishReason = FinishReason.END_OF_TURN,
+        *,
+        reasoning: str = "",
     ) -> None:
         ended = (END_ID,) if reason is FinishReason.END_OF_TURN else ()
-        ids = tuple(100 + ord(c) for c in text) + ended
+        ids = tuple(100 + ord(c) for c in reasoning + text) + ended
         num_prompt = len(self.prompt_ids(request))
         usage = Usage(num_prompt, 0, 0, num_prompt, len(ids), 0.1, 0.1, 0.1, len(ids), 0, 0)
-        self.events.append(Finished(request.id, reason, text, ids, usage))
+        self.events.append(Finished(request.id, reason, text, ids, usage, reasoning))
 
     def fail(self, request: Request, sentence: str) -> None:
         self.events.append(Failed(request.id, sentence))

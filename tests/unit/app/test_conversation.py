@@ -399,9 +399,9 @@ def test_the_journal_is_written_at_most_once_a_second(
     written: list[str] = []
     keep = store.journal
 
-    def journal(message_id: str, text: str, ids: Any) -> None:
+    def journal(message_id: str, text: str, ids: Any, reasoning: Any) -> None:
         written.append(text)
-        keep(message_id, text, ids)
+        keep(message_id, text, ids, reasoning)
 
     monkeypatch.setattr(store, "journal", journal)
     now = [100.0]
