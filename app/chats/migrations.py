@@ -10,7 +10,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hearth.app.chats.schema import APPLICATION_ID, REASONING_JOURNAL, SEARCH_TABLES, TABLES
+from hearth.app.chats.schema import (
+    APPLICATION_ID,
+    HAS_NUL,
+    REASONING_JOURNAL,
+    SEARCH_TABLES,
+    TABLES,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -51,9 +57,15 @@ def reasoning_journal(connection: sqlite3.Connection) -> None:
     connection.execute(REASONING_JOURNAL)
 
 
+def find_texts_with_nul(connection: sqlite3.Connection) -> None:
+    """The search tables read a text up to its first NUL; the few that have one are compared."""
+    connection.execute(f"CREATE INDEX parts_with_nul ON parts(seq) WHERE {HAS_NUL}")
+
+
 STEPS: tuple[Step, ...] = (
     Step(Version(1, 0), first_tables),
     Step(Version(1, 1), reasoning_journal),
+    Step(Version(1, 2), find_texts_with_nul),
 )
 NEW = Version(0, 0)
 

@@ -62,3 +62,4 @@ SEARCH_TABLES = (
     """CREATE VIRTUAL TABLE grams USING fts5(name, body, content='part_text',
         content_rowid='seq', tokenize='trigram')""",
 )
+HAS_NUL = "instr(body, x'00') > 0"  # of a part; as it stands in its index

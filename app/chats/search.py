@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hearth.app.chats.codec import encode_text, readable_text
 from hearth.app.chats.records import SearchHit
-from hearth.app.chats.schema import SEARCH_TABLES
+from hearth.app.chats.schema import HAS_NUL, SEARCH_TABLES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -27,6 +27,7 @@ MIN_GRAM_CHARS = 3
 SNIPPET_BEFORE_CHARS = 40
 SNIPPET_CHARS = 160
 _INDEXES = ("words", "grams")
+_WITH_NUL = f"SELECT seq FROM parts WHERE {HAS_NUL}"  # noqa: S608 - a constant
 _HITS = """
     SELECT c.id, c.title, m.id, m.role, p.body, p.name FROM parts p
     JOIN messages m ON m.seq = p.message_seq JOIN chats c ON c.id = m.chat_id
@@ -128,17 +129,19 @@ def _look_up(database: Database, query: str, scope: Scope) -> list[Row]:
         found += " UNION SELECT rowid FROM words WHERE words MATCH ?"
         parameters.append(words)
     sql = f"{_HITS} AND p.seq IN ({found}) ORDER BY p.seq DESC"
-    return database.rows(sql, tuple(parameters))
+    rows = database.rows(sql, tuple(parameters))
+    return rows + _compare_bytes(database, query, scope, f"p.seq IN ({_WITH_NUL})")
 
 
-def _compare_bytes(database: Database, query: str, scope: Scope) -> list[Row]:
+def _compare_bytes(database: Database, query: str, scope: Scope, among: str = "TRUE") -> list[Row]:
+    """Hits by comparing bytes, ``among`` the parts that this condition names."""
     variants = dict.fromkeys((query, query.lower(), query.upper(), query.title()))
     tests: list[str] = []
     parameters: list[str | bytes] = [scope]
     for variant in variants:
         tests.append("instr(p.body, ?) OR instr(CAST(p.name AS BLOB), ?)")
         parameters += [encode_text(variant)] * 2
-    sql = f"{_HITS} AND ({' OR '.join(tests)}) ORDER BY p.seq DESC"
+    sql = f"{_HITS} AND {among} AND ({' OR '.join(tests)}) ORDER BY p.seq DESC"
     return database.rows(sql, tuple(parameters))
 
 

@@ -72,7 +72,7 @@ def test_an_older_file_is_upgraded_and_copied_before(old: Path) -> None:
     assert store.verify() == []
     store.close()
     assert _fingerprint(old / "chats.sqlite3") == before
-    (copy,) = (old / "backups").glob("before-1.1-*.sqlite3")
+    (copy,) = (old / "backups").glob("before-1.2-*.sqlite3")
     assert _fingerprint(copy) == before
     again = ChatStore(old, steps=steps)  # nothing left to do, no other copy
     again.close()
