@@ -220,8 +220,7 @@ class MainWindow(QMainWindow):
     def _reply_finished(self, message: Message) -> None:
         if message.chat_id != self._chat_id:
             return
-        versions = self._conversations.store.siblings(message.id)
-        self._view.finish_message(shown(message, versions))
+        self._view.finish_message(shown(message, self._conversations.store.siblings(message.id)))
         self._composer.set_running(running=False)
         self._status.show_finished(message)
         self._update_context()
