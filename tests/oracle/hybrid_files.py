@@ -234,7 +234,9 @@ def metadata() -> dict[str, Any]:
     }
 
 
-def write_gguf(path: Path, stored: Mapping[str, Stored]) -> Path:
+def write_gguf(
+    path: Path, stored: Mapping[str, Stored], tokens: list[str] = TOKENS, merge: str = "t 0"
+) -> Path:
     writer = GGUFWriter(path, "qwen35")
     adders: dict[type, Callable[[str, Any], None]] = {
         str: writer.add_string, int: writer.add_uint32, float: writer.add_float32,
@@ -242,9 +244,9 @@ def write_gguf(path: Path, stored: Mapping[str, Stored]) -> Path:
     }  # fmt: skip
     for key, value in metadata().items():
         adders[type(value)](key, value)
-    writer.add_token_list(TOKENS)
+    writer.add_token_list(tokens)
     writer.add_token_types(TOKEN_TYPES)
-    writer.add_token_merges(["t 0"])
+    writer.add_token_merges([merge])
     for name, tensor in stored.items():
         writer.add_tensor(name, tensor.data, raw_dtype=tensor.kind)
         if tensor.scale != 1.0:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from reference_models import HearthLogits
+from tokenizers import pre_tokenizers
 
 from hearth.engine.weights.model_files import open_model
 
@@ -19,10 +20,17 @@ if TYPE_CHECKING:
 FLOAT32 = 0  # ggml's type id
 
 
+def byte_tokens() -> list[str]:
+    """llama.cpp wants every byte in a vocabulary."""
+    names = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return [*names, "th", *hybrid.TOKENS[len(names) + 1 :]]
+
+
 def test_logits_equal_llama_cpp(tmp_path: Path) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
     _, weights = hybrid.published()
-    file = hybrid.write_gguf(tmp_path / "m.gguf", hybrid.stored_tensors(weights, {}))
+    stored = hybrid.stored_tensors(weights, {})
+    file = hybrid.write_gguf(tmp_path / "m.gguf", stored, byte_tokens(), "t h")
     ids = torch.randint(0, 300, (200,), generator=torch.Generator().manual_seed(1)).tolist()
     peer = llama_cpp.Llama(
         str(file), n_ctx=512, logits_all=True, verbose=False, type_k=FLOAT32, type_v=FLOAT32,
