@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearth.app.chats import backup, migrations, reading, salvage
+from hearth.app.chats import backup, migrations, reading, salvage, search
 from hearth.app.chats.ballast import Ballast
 from hearth.app.chats.database import Database
 from hearth.app.chats.failures import (
@@ -82,7 +82,7 @@ def _inspect(path: Path, steps: Sequence[Step]) -> Opened | None:
     connection = database.connection
     try:
         with guard(path):
-            _expect_ok(connection, "quick_check(1)", path)
+            _expect_ok(connection, "quick_check(20)", path)
             tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
             owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
             if tables and owner != APPLICATION_ID:
@@ -122,9 +122,10 @@ def _compare_indexes(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _expect_ok(connection: sqlite3.Connection, check: str, path: Path) -> None:
-    found: str = connection.execute(f"PRAGMA {check}").fetchone()[0]
-    if found != "ok":
-        raise DamagedError(f"The file {path} is damaged: {found}.")
+    lines = [line for (line,) in connection.execute(f"PRAGMA {check}") if line != "ok"]
+    found = [line for line in lines if not search.is_about_index(line)]
+    if found:
+        raise DamagedError(f"The file {path} is damaged: {found[0]}.")
 
 
 def _open_newer(database: Database) -> Opened:

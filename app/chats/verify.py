@@ -40,7 +40,8 @@ def _outcome(check: Callable[[], list[str]]) -> list[str]:
 
 def _sqlite(database: Database) -> list[str]:
     rows = database.rows("PRAGMA integrity_check(20)")
-    return [f"SQLite reports: {message}." for (message,) in rows if message != "ok"]
+    found = [message for (message,) in rows if message != "ok"]
+    return [f"SQLite reports: {m}." for m in found if not search.is_about_index(m)]
 
 
 def _references(database: Database) -> list[str]:
