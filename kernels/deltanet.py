@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK_TOKENS = 64
 L2_EPS = 1e-6
+WIDE_TILE, NARROW_TILE = 32, 16
 SOFTPLUS_LINEAR_ABOVE = 20.0
 
 
@@ -54,6 +55,17 @@ class DeltaShape:
         if self.is_tiled:
             return value_head % self.num_key_heads
         return value_head // (self.num_value_heads // self.num_key_heads)
+
+    @property
+    def tile(self) -> int:
+        """Value dimensions that are computed together; a head's state is stored tile after tile."""
+        return WIDE_TILE if self.value_dim % WIDE_TILE == 0 else NARROW_TILE
+
+    @property
+    def state_shape(self) -> tuple[int, int, int, int]:
+        """[Hv, tiles, Dk, tile] of one layer: what one chunk reads lies side by side."""
+        tile = self.tile
+        return (self.num_value_heads, self.value_dim // tile, self.key_dim, tile)
 
     @property
     def key_heads(self) -> list[int]:
@@ -137,7 +149,7 @@ def recurrent(
         return
     from hearth.kernels import deltanet_llvm, jit
 
-    tile = deltanet_llvm.tile_of(shape.value_dim)
+    tile = shape.tile
     is_half = state.recurrent.dtype == torch.float16
     name = f"delta_{shape.key_dim}_{tile}{'_half' if is_half else ''}"
     emit = deltanet_llvm.recurrent_emitter(shape.key_dim, tile, is_half=is_half)
@@ -211,20 +223,30 @@ def _recurrent_reference(
         first, count, slot, side, replayed, commits = segments.read(index)[:6]
         if slot < 0:
             continue
-        current = state.recurrent[side, slot].float()
+        current = _untiled(state.recurrent[side, slot].float())
         for row in range(replayed):
             kv = state.keys_values[side, slot, row]
             _step(current, kv, state.gates[side, slot, row], heads, shape)
             current = current.to(state.recurrent.dtype).float()
         if not commits:
-            state.recurrent[1 - side, slot] = current
+            state.recurrent[1 - side, slot] = _tiled(current, shape)
         for row in range(first, first + count):
             _step(current, qkv[row, keys:], gates[row], heads, shape)
             current = current.to(state.recurrent.dtype).float()
             q = qkv[row, :keys].view(-1, shape.key_dim)[heads]
             out[row] = torch.einsum("hkv,hk->hv", current, q).flatten()
         if commits:
-            state.recurrent[1 - side, slot] = current
+            state.recurrent[1 - side, slot] = _tiled(current, shape)
+
+
+def _untiled(state: torch.Tensor) -> torch.Tensor:
+    """[Hv, Dk, Dv] of a stored state."""
+    return state.transpose(1, 2).flatten(2)
+
+
+def _tiled(state: torch.Tensor, shape: DeltaShape) -> torch.Tensor:
+    tiles = state.view(*state.shape[:2], -1, shape.tile)
+    return tiles.transpose(1, 2)
 
 
 def _step(

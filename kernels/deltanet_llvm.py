@@ -23,13 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 L2_EPS = 1e-6
-WIDE_TILE = 2 * LANES
 VH = ir.VectorType(F16, LANES)
-
-
-def tile_of(value_dim: int) -> int:
-    """Value lanes that one chunk computes."""
-    return WIDE_TILE if value_dim % WIDE_TILE == 0 else LANES
 
 
 # ----------------------------------------------------------------------------------------- prepare
@@ -139,6 +133,7 @@ class _Recurrent(Kernel):
         key_head = b.sext(self.load(self.pointer(R_KEY_HEADS, I32), self.head), I64)
         self.key_at = b.mul(key_head, i64(key_dim))
         self.value_at = b.add(b.mul(self.head, self.value_dim), self.lane)
+        self.tile_at = b.add(b.mul(self.head, per_head), tile_index)
         self.state = self.array(F32, key_dim * tile)
 
     def emit(self) -> ir.Module:
@@ -174,32 +169,27 @@ class _Recurrent(Kernel):
     # --------------------------------------------------------------------------- the state's tile
 
     def _place(self, *, written: bool) -> Any:
-        """The first lane of this head's tile in the stored state."""
+        """This head's tile of the stored state."""
         b, kind = self.b, F16 if self.is_half else F32
         strides = self.integer(STATE_SIDE), self.integer(STATE_SLOT)
         base = self.segment.at(self.pointer(R_STATE, kind), *strides, written=written)
-        matrix = b.mul(b.mul(self.head, i64(self.key_dim)), self.value_dim)
-        return self.at(base, b.add(matrix, self.lane))
+        return self.at(base, b.mul(self.tile_at, i64(self.key_dim * self.tile)))
 
     def _load(self) -> None:
         source = self._place(written=False)
-        with self.loop(i64(self.key_dim)) as key, self._lanes() as lane:
-            at = self.b.add(self.b.mul(key, self.value_dim), lane)
+        with self.loop(i64(self.key_dim * self.tile), step=LANES) as at:
             value = self.load_vector(source, at, VH if self.is_half else VF)
             if self.is_half:
                 value = self.b.fpext(value, VF)
-            self.store_vector(value, self.state, self._tile_at(key, lane))
+            self.store_vector(value, self.state, at)
 
     def _store(self) -> None:
         target = self._place(written=True)
-        with self.loop(i64(self.key_dim)) as key, self._lanes() as lane:
-            value = self.load_vector(self.state, self._tile_at(key, lane))
+        with self.loop(i64(self.key_dim * self.tile), step=LANES) as at:
+            value = self.load_vector(self.state, at)
             if self.is_half:
                 value = self.b.fptrunc(value, VH)
-            self.store_vector(value, target, self.b.add(self.b.mul(key, self.value_dim), lane))
-
-    def _lanes(self) -> Any:
-        return self.loop(i64(self.tile), step=LANES)
+            self.store_vector(value, target, at)
 
     def _tile_at(self, key: Any, lane: Any) -> Any:
         return self.b.add(self.b.mul(key, i64(self.tile)), lane)

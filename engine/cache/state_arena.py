@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hearth.kernels.deltanet import DeltaShape
 from hearth.kernels.segments import StateView
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ class SlotState:
         return self.num_tokens + self.num_kept
 
 
+def delta_shape(sizes: LinearAttention) -> DeltaShape:
+    return DeltaShape(
+        sizes.num_key_heads,
+        sizes.num_value_heads,
+        sizes.key_head_dim,
+        sizes.value_head_dim,
+        sizes.is_tiled,
+    )
+
+
 def state_bytes(sizes: LinearAttention, *, window_rows: int, dtype: str) -> int:
     """What one request needs in one layer: two copies, and two windows."""
     matrix = sizes.num_value_heads * sizes.key_head_dim * sizes.value_head_dim
@@ -61,8 +72,8 @@ class StateArena:
     ) -> None:
         lead = (2, num_slots, num_layers)
         channels, heads = sizes.conv_dim, sizes.num_value_heads
-        matrix = (heads, sizes.key_head_dim, sizes.value_head_dim)
-        self.recurrent = torch.empty(*lead, *matrix, dtype=STATE_DTYPES[dtype])
+        of_layer = delta_shape(sizes).state_shape
+        self.recurrent = torch.empty(*lead, *of_layer, dtype=STATE_DTYPES[dtype])
         self.conv = torch.empty(*lead, sizes.conv_kernel_dim - 1, channels)
         self._raw = torch.empty(*lead, window_rows, channels)
         self._keys_values = torch.empty(*lead, window_rows, channels - sizes.key_size)

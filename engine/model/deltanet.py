@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hearth.engine.cache.state_arena import delta_shape
 from hearth.kernels.conv import causal_conv
-from hearth.kernels.deltanet import DeltaShape, prepare, recurrent
+from hearth.kernels.deltanet import prepare, recurrent
 from hearth.kernels.linear import linear
 from hearth.kernels.norm import gated_rms_norm, rms_norm
 
@@ -16,16 +17,6 @@ if TYPE_CHECKING:
     from hearth.engine.model.config import LinearAttention, ModelConfig
     from hearth.engine.model.weights import DeltaNet
     from hearth.kernels.segments import Segments
-
-
-def delta_shape(linear: LinearAttention) -> DeltaShape:
-    return DeltaShape(
-        linear.num_key_heads,
-        linear.num_value_heads,
-        linear.key_head_dim,
-        linear.value_head_dim,
-        linear.is_tiled,
-    )
 
 
 class DeltaNetMixer:

@@ -24,7 +24,7 @@ def new_state(shape: DeltaShape, dtype: torch.dtype = torch.float32) -> StateVie
     channels = 2 * shape.key_size + shape.value_size
     heads = shape.num_value_heads
     return StateView(
-        recurrent=torch.zeros(2, SLOTS, heads, shape.key_dim, shape.value_dim, dtype=dtype),
+        recurrent=torch.zeros(2, SLOTS, *shape.state_shape, dtype=dtype),
         conv=torch.zeros(2, SLOTS, TAPS - 1, channels),
         raw=torch.zeros(2, SLOTS, WINDOW, channels),
         keys_values=torch.zeros(2, SLOTS, WINDOW, channels - shape.key_size),
