@@ -54,7 +54,8 @@ class StateView:
     float16. The first two dimensions are side and slot.
 
     recurrent [2, R, Hv, tiles, Dk, tile] (``DeltaShape.state_shape``); conv [2, R, K - 1, C]: raw
-    rows, oldest first; and the windows: raw [2, R, W, C], keys_values [2, R, W, Hk * Dk + Hv * Dv], gates [2, R, W, 2 * Hv].
+    rows, oldest first; and the windows: raw [2, R, W, C], keys_values
+    [2, R, W, Hk * Dk + Hv * Dv], gates [2, R, W, 2 * Hv].
     """
 
     recurrent: torch.Tensor
