@@ -122,19 +122,24 @@ def _pack_slab(slab: ggml_blocks.Blocks, form: WeightFormat) -> torch.Tensor:
     codes = _pad_rows(slab.codes)
     num_tiles, columns = codes.shape[0] // LANES, codes.shape[1]
     groups = columns // form.group
-    per_word = 32 // form.bits
-    unsigned = codes.int() + (form.bias if codes.dtype == torch.int8 else 0)
-    words = unsigned.view(num_tiles, LANES, groups, -1, per_word)
-    packed = torch.zeros(words.shape[:-1], dtype=torch.int32)
-    for place in range(per_word):
-        packed |= words[..., place] << (place * form.bits)
+    words = _words(codes, form).view(num_tiles, LANES, groups, -1)
     pieces = [_tile_scales(slab.scales, form)]
     if form.has_offsets:
         assert slab.offsets is not None, "the format says so"
         pieces.append(_tile_scales(slab.offsets, form))
-    lanes_last = packed.permute(0, 2, 3, 1).contiguous()  # tile, group, word, lane
+    lanes_last = words.permute(0, 2, 3, 1).contiguous()  # tile, group, word, lane
     pieces.append(lanes_last.view(torch.uint8).view(num_tiles, groups, -1))
     return torch.cat(pieces, dim=2).flatten()
+
+
+def _words(codes: torch.Tensor, form: WeightFormat) -> torch.Tensor:
+    """int32 [R, K * bits / 32]. Unsigned codes one behind the other are such words already, the
+    first in the lowest bits; a signed code and its bias are added modulo 256."""
+    unsigned = codes.view(torch.uint8) + (form.bias if codes.dtype == torch.int8 else 0)
+    if form.bits == 4:
+        pairs = unsigned.view(codes.shape[0], -1, 2)
+        unsigned = pairs[..., 0] | (pairs[..., 1] << 4)
+    return unsigned.contiguous().view(torch.int32)
 
 
 def _tile_scales(scales: torch.Tensor, form: WeightFormat) -> torch.Tensor:

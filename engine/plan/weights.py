@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from hearth.engine.memory import REQUANTISED_PARTS, MemoryPart
@@ -27,6 +28,11 @@ HOST_GROUPS = {
     "IQ4_NL": (32, 34), "IQ4_XS": (32, 36), "MXFP4": (32, 20), "NVFP4": (16, 12),
 }  # fmt: skip
 HOST_UNIT = 64  # outputs are padded to this
+# Names of safetensors' schemes: int4 g32 asymmetric, int8 channel, FP8 block 128x128, MXFP8.
+SCHEME = re.compile(r"(int4|int8|fp8|mxfp8)(?: (?:g(\d+)|(?:block )?\d+x(\d+)|channel|tensor))?"
+                    r"( asymmetric)?(, activation order)?", re.IGNORECASE)  # fmt: skip
+MXFP8_GROUP = 32
+SHARED_GROUPS = (128, 64, 32, 16)  # a scale of more inputs is repeated for groups of these
 
 
 def part_of(name: str) -> str:
@@ -92,11 +98,27 @@ def host_bytes(entry: WeightEntry) -> int:
         return 4 * math.prod(entry.shape)
     rows, columns = entry.shape
     padded = -(-rows // HOST_UNIT) * HOST_UNIT
-    group = HOST_GROUPS.get(entry.format)
+    group = HOST_GROUPS.get(entry.format) or _scheme_group(entry.format, columns)
     if group is None:  # floats stay as they are
         return entry.num_bytes * padded // rows
     inputs, num_bytes = group
-    return padded * (columns // inputs) * num_bytes
+    order = 4 * columns if "activation order" in entry.format else 0
+    return padded * (columns // inputs) * num_bytes + order
+
+
+def _scheme_group(name: str, columns: int) -> tuple[int, int] | None:
+    """As in ``HOST_GROUPS``, for matrices of safetensors' schemes; None for other names."""
+    match = SCHEME.fullmatch(name)
+    if match is None:
+        return None
+    kind, group, block, has_offsets, _ = match.groups()
+    inputs = int(group) if group else math.gcd(columns, int(block)) if block else columns
+    if group is None:
+        inputs = next((size for size in SHARED_GROUPS if inputs % size == 0), inputs)
+    if kind.lower() == "mxfp8":
+        inputs = MXFP8_GROUP
+    bits = 4 if kind == "int4" else 8
+    return inputs, inputs * bits // 8 + (8 if has_offsets else 4)
 
 
 def has_quantised_layers(tensors: Mapping[str, WeightEntry]) -> bool:

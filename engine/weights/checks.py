@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -111,6 +112,13 @@ def _mtp_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     norms = {f"mtp.{name}": (hidden,) for name in ("embedding_norm", "hidden_norm", "norm")}
     layer = {f"mtp.layers.0.{name}": shape for name, shape in of_layer.items()}
     return {"mtp.fc": (hidden, 2 * hidden)} | norms | layer
+
+
+def mtp_names(config: ModelConfig) -> frozenset[str]:
+    """What a model of this family has in an MTP module; nothing for families without one."""
+    if config.linear is None:
+        return frozenset()
+    return frozenset(_mtp_shapes(replace(config, num_mtp_layers=1)))
 
 
 def check_tensors(files: ModelFiles) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearth.engine.errors import UserError
 from hearth.engine.text.data import FolderText
-from hearth.engine.weights.checks import unknown_tensor
+from hearth.engine.weights.checks import mtp_names, unknown_tensor
 from hearth.engine.weights.entries import TensorEntry, Transform, WeightEntry
 from hearth.engine.weights.files import damaged, shown, unreadable
 from hearth.engine.weights.folder_config import read_config
@@ -124,7 +124,8 @@ def _tensors(path: Path, config: ModelConfig) -> dict[str, WeightEntry]:
 
 
 def _modules(path: Path, config: ModelConfig) -> dict[str, Module]:
-    """Of all shards, and an MTP module that lies in a file beside those that the index lists."""
+    """Of all shards, and what lacks of an MTP module out of files beside them: exporters write it
+    last, often without a word in the index."""
 
     def unknown(shard: Path, name: str) -> UserError | None:
         if any(unused in name for unused in UNUSED_NAMES):
@@ -134,8 +135,8 @@ def _modules(path: Path, config: ModelConfig) -> dict[str, Module]:
     shards = shards_of(path)
     modules = group_tensors(shards, _canonical, unknown)
     others = [file for file in sorted(path.glob("*.safetensors")) if file not in shards]
-    if "mtp.fc" not in modules and (path / INDEX).exists():
-        modules |= group_tensors(others, _canonical_mtp, lambda _shard, _name: None)
+    if others and not mtp_names(config) <= modules.keys():
+        return group_tensors(others, _canonical_mtp, lambda _shard, _name: None, modules)
     return modules
 
 

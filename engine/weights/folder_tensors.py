@@ -9,7 +9,7 @@ from hearth.engine.weights.safetensors_file import open_safetensors
 from hearth.engine.weights.schemes import PARTS, Module, is_unused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from hearth.engine.errors import UserError
@@ -22,13 +22,15 @@ def group_tensors(
     shards: Iterable[Path],
     canonical: Callable[[str], str | None],
     unknown: Callable[[Path, str], UserError | None],
+    known: Mapping[str, Module] | None = None,
 ) -> dict[str, Module]:
-    """Modules by the engine's name. ``canonical`` translates a published name (with ``.weight``);
-    for names that it does not know, ``unknown`` gives the refusal, or None to leave them out.
+    """Modules by the engine's name, ``known`` ones among them. ``canonical`` translates a published
+    name (with ``.weight``); for names that it does not know, ``unknown`` gives the refusal, or None
+    to leave them out.
 
     Raises UserError for a tensor that occurs twice.
     """
-    modules: dict[str, Module] = {}
+    modules = dict(known or {})
     for shard in shards:
         for tensor in open_safetensors(shard).values():
             if is_unused(tensor.name):

@@ -23,14 +23,21 @@ if TYPE_CHECKING:
 
 
 class Pair:
-    """The engine's drafter and the oracle's, from one folder."""
+    """The engine's drafter and the oracle's, from one folder; ``published``: where the engine's
+    is another one of the same values."""
 
-    def __init__(self, folder: Path, *, undeclared: UndeclaredCausality | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        published: Path | None = None,
+        undeclared: UndeclaredCausality | None = None,
+    ) -> None:
         rule = undeclared or UndeclaredCausality.BY_KIND
         generator = torch.Generator().manual_seed(6)
         embedding = torch.randn(VOCAB, HIDDEN, generator=generator)
         head = torch.randn(VOCAB, HIDDEN, generator=generator)
-        files = open_drafter(folder, TARGET, undeclared=rule)
+        files = open_drafter(published or folder, TARGET, undeclared=rule)
         target = Target(pack_float(embedding), pack_float(head), VALID)
         self.engine = DflashDrafter(load_drafter_weights(files), target)
         stored = load_file(folder / "model.safetensors")

@@ -46,6 +46,8 @@ SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
     "int4 g128": ("pack-quantized", integers(4, group=128)),
     "int4 g64": ("pack-quantized", integers(4, group=64)),
     "int4 g32 asymmetric": ("pack-quantized", integers(4, group=32, symmetric=False)),
+    "int8 g64 asymmetric": ("pack-quantized", integers(8, group=64, symmetric=False)),
+    "int4 channel asymmetric": ("pack-quantized", integers(4, group=None, symmetric=False)),
     "int4 channel": ("pack-quantized", integers(4, group=None)),
     "int8 g128": ("pack-quantized", integers(8, group=128)),
     "int8 channel": ("int-quantized", integers(8, group=None)),
@@ -86,9 +88,9 @@ def scales_of(weight: torch.Tensor, args: dict[str, Any]) -> Mapping[str, torch.
     if args["symmetric"]:
         negative = torch.arange(largest.numel()).view_as(largest) % 2 * 2 - 1
         return {"weight_scale": (largest / (2 ** (args["num_bits"] - 1) - 1) * negative).half()}
-    low, high = groups.amin(2), groups.amax(2)
-    scale = ((high - low) / 15).half()
-    zero = (-8 - low / scale.float()).round().clamp(-8, 7).to(torch.int8)
+    low, high, half = groups.amin(2), groups.amax(2), 2 ** (args["num_bits"] - 1)
+    scale = ((high - low) / (2 * half - 1)).half()
+    zero = (-half - low / scale.float()).round().clamp(-half, half - 1).to(torch.int8)
     return {"weight_scale": scale, "weight_zero_point": zero}
 
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 from quantised_folders import quantised_folder
 from reference_models import HearthLogits
+from tiny_modules import open_parts
 
 from hearth.engine.weights.folder import _canonical
 from hearth.engine.weights.model_files import open_model
+from hearth.engine.weights.schemes import Quantisation
 from hearth.kernels import packing
 
 if TYPE_CHECKING:
@@ -163,6 +165,10 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
         {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round"},
         gptq(4, symmetric=False, adds_one=False, act_order=False),
     ),
+    "auto-round for gptqmodel": (
+        {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:gptqmodel"},
+        gptq(4, symmetric=True, adds_one=False, act_order=False),
+    ),
     "auto-round as awq": (
         {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:auto_awq"},
         awq,
@@ -199,3 +205,16 @@ def test_four_bits_take_half_a_byte(tmp_path: Path) -> None:
         if name.endswith((".gate", ".up", ".down")):
             rows, columns = entry.shape
             assert entry.packed().num_bytes == rows * columns // 2 + rows * columns // GROUP * 2
+
+
+def test_blocks_of_fp8_are_worth_what_transformers_says(tmp_path: Path) -> None:
+    """Its loader of such checkpoints, on shapes that it takes: whole blocks."""
+    oracle = pytest.importorskip("transformers.integrations.finegrained_fp8")
+    weight = torch.randn((384, 256), generator=torch.Generator().manual_seed(2))
+    parts, values = fp8("", weight)
+    theirs = oracle.Fp8Dequantize(None)._dequantize_one(
+        parts["weight"], parts["weight_scale_inv"], torch.float32
+    )
+    assert torch.equal(values, theirs)
+    entry = open_parts(tmp_path, parts, Quantisation("fp8"))
+    assert torch.equal(entry.values(), theirs)

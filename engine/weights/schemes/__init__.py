@@ -24,7 +24,8 @@ PARTS = MAIN_PARTS + SIDE_PARTS
 # drafting with fewer words is made of the real one.
 UNUSED_PARTS = (
     "input_scale", "input_global_scale", "input_zero_point", "output_scale", "k_scale", "v_scale",
-    "q_scale", "k_zero_point", "v_zero_point", "weight_observer",
+    "q_scale", "k_zero_point", "v_zero_point", "q_global_scale", "k_global_scale",
+    "v_global_scale", "output_global_scale", "weight_observer",
 )  # fmt: skip
 UNUSED_MODULES = ("mtp.draft_lm_head.",)
 
@@ -39,6 +40,15 @@ def open_module(module: Module, how: Quantisation | None) -> SchemeEntry:
     """The entry of a quantised module. Raises UserError naming parts that are not understood."""
     if how is None:
         raise module.refused(f"in parts ({_listed(module)}) that config.json does not explain")
+    entry = _opened(module, how)
+    if entry.group is not None and how.group_sizes and entry.group not in how.group_sizes:
+        # A last group that is not full would be spread over all inputs.
+        stated = ", ".join(map(str, sorted(how.group_sizes)))
+        raise module.refused(f"in groups of {stated} that do not divide its inputs")
+    return entry
+
+
+def _opened(module: Module, how: Quantisation) -> SchemeEntry:
     if module.has("pre_quant_scale"):
         raise module.refused("with scaled inputs (pre_quant_scale)")
     if module.has("qweight") and module.has("qzeros") and module.has("scales"):

@@ -23,6 +23,7 @@ GROUPS = (128, 64, 32, 16)  # group sizes for scales that a whole row shares
 class SchemeEntry:
     """Implements ``WeightEntry`` for a matrix [N, K]. ``decode``: rows to their blocks.
 
+    ``group``: inputs that share a stored scale; None where a row or a block of rows does.
     ``input_order`` int64 [K]: the blocks' column k is input ``input_order[k]`` (activation order).
     """
 
@@ -30,6 +31,7 @@ class SchemeEntry:
     shape: tuple[int, int]
     format: str
     decode: Callable[[slice], Blocks]
+    group: int | None = None
     input_order: torch.Tensor | None = None
 
     @property
@@ -77,9 +79,10 @@ def shared_group(module: Module, columns: int) -> int:
 
 def check_group(module: Module, columns: int, num_groups: int) -> int:
     """The group size that ``num_groups`` scales a row mean. Raises UserError for an odd one."""
-    module.require(num_groups > 0 and columns % num_groups == 0, "groups divide the inputs")
+    if columns % num_groups:
+        raise module.refused(f"with {num_groups} scales for {columns} inputs")
     group = columns // num_groups
-    if group % 16:
+    if group % GROUPS[-1]:
         raise module.refused(f"in groups of {group}")
     return group
 

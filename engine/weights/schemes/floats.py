@@ -32,19 +32,22 @@ def fp8(module: Module, scale_part: str, block: tuple[int, int]) -> SchemeEntry:
     weight = module.matrix("weight").view(torch.uint8)
     rows, columns = weight.shape
     module.require(module.has(scale_part, *FLOATS), f"{scale_part} holds floats")
-    stored = module.floats(scale_part)
-    group = shared_group(module, columns)
+    shape, count = module.parts[scale_part].shape, module.count(scale_part)
     blocks = (-(-rows // block[0]), -(-columns // block[1]))
-    if stored.numel() == 1:
-        kind, scales_of = "tensor", _line_by_line(stored.view(1, 1).expand(rows, 1))
-    elif stored.numel() == rows and stored.shape[0] == rows:
-        kind, scales_of = "channel", _line_by_line(stored.view(rows, 1))
-    elif stored.numel() == blocks[0] * blocks[1] and stored.shape[0] == blocks[0]:
+    group = shared_group(module, columns)
+    if count == 1:
+        whole = module.scalar(scale_part)
+        kind, scales_of = "tensor", _line_by_line(whole.view(1, 1).expand(rows, 1))
+    elif count == rows == shape[0]:
+        kind, scales_of = "channel", _line_by_line(module.floats(scale_part).view(rows, 1))
+    elif shape in (blocks, (blocks[0], 1, blocks[1], 1)):
         kind = f"block {block[0]}x{block[1]}"
         group = shared_group(module, math.gcd(columns, block[1]))
-        scales_of = _block_by_block(stored.view(blocks), block, columns, group)
+        scales_of = _block_by_block(module.floats(scale_part).view(blocks), block, columns, group)
+    elif len(shape) == 2 and shape[0] == rows and columns % shape[1] == 0:
+        raise module.refused(f"as FP8 in groups of {columns // shape[1]}")
     else:
-        raise module.damaged(f"has {scale_part} of shape {tuple(stored.shape)} for {rows} rows")
+        raise module.damaged(f"has {scale_part} of shape {shape} for {rows} rows")
 
     def decode(part: slice) -> Blocks:
         spread = spread_scales(scales_of(part), columns, group)
@@ -100,6 +103,8 @@ def nvfp4(module: Module, packed_part: str, global_part: str, *, divides: bool) 
     """Bytes of two E2M1 codes [N, K / 2], weight_scale E4M3 [N, K / 16] and one number that divides
     it (compressed-tensors' weight_global_scale) or multiplies it (ModelOpt's weight_scale_2)."""
     module.expect(packed_part, "weight_scale", global_part)
+    if not module.has("weight_scale", "F8_E4M3"):
+        raise module.refused(f"as NVFP4 with {module.parts['weight_scale'].dtype} scales")
     packed = module.matrix(packed_part)
     rows, columns = packed.shape[0], packed.shape[1] * 2
     local = _small_scales(module, "weight_scale", rows, columns, NVFP4_GROUP)

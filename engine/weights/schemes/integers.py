@@ -37,10 +37,8 @@ def pack_quantized(module: Module) -> SchemeEntry:
     module.expect(
         "weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx"
     )
-    declared = module.vector("weight_shape").tolist()
+    rows, columns = _declared_shape(module)
     packed = module.matrix("weight_packed")
-    module.require(len(declared) == 2 and min(declared) > 0, "weight_shape is two sizes")
-    rows, columns = declared
     module.require(packed.shape[0] == rows, "weight_packed has weight_shape's rows")
     bits = packed.shape[1] * WORD // columns
     if bits not in BITS or packed.shape[1] != -(-columns * bits // WORD):
@@ -57,6 +55,14 @@ def pack_quantized(module: Module) -> SchemeEntry:
     return _entry(module, (rows, columns), bits, codes_of, scales, zeros, order)
 
 
+def _declared_shape(module: Module) -> tuple[int, int]:
+    are_integers = module.has("weight_shape", "I32", "I64")
+    module.require(are_integers and module.count("weight_shape") == 2, "weight_shape is two sizes")
+    rows, columns = module.vector("weight_shape").tolist()
+    module.require(rows > 0 and columns > 0, "weight_shape is two sizes")
+    return rows, columns
+
+
 def int_quantized(module: Module) -> SchemeEntry:
     """weight int8 [N, K] in two's complement and weight_scale [N, K / g], [N, 1] or [1].
 
@@ -70,13 +76,15 @@ def int_quantized(module: Module) -> SchemeEntry:
     def decode(part: slice) -> Blocks:
         return Blocks(weight[part], spread_scales(scales[part], columns, group), None, group)
 
-    return SchemeEntry(module, (rows, columns), f"int8 {_kind(scales, group)}", decode)
+    kind, stored_group = _kind(scales, group), _stored_group(scales, group)
+    return SchemeEntry(module, (rows, columns), f"int8 {kind}", decode, stored_group)
 
 
 def gptq(module: Module, *, adds_one: bool) -> SchemeEntry:
     """qweight int32 [K b / 32, N], qzeros int32 [K / g, N b / 32], scales [K / g, N], g_idx [K].
     ``adds_one``: zero points are stored less one, modulo 2^b (the first format)."""
     module.expect("qweight", "qzeros", "scales", "g_idx")
+    _require_words(module)
     qweight, scales = module.matrix("qweight"), module.matrix("scales")
     num_groups, rows = scales.shape
     qzeros = module.matrix("qzeros")
@@ -101,6 +109,7 @@ def awq(module: Module) -> SchemeEntry:
     """qweight int32 [K, N / 8] and qzeros int32 [K / g, N / 8] in AWQ's order of nibbles, scales
     [K / g, N]."""
     module.expect("qweight", "qzeros", "scales")
+    _require_words(module)
     qweight, scales = module.matrix("qweight"), module.matrix("scales")
     (columns, words), (num_groups, rows) = qweight.shape, scales.shape
     qzeros = module.matrix("qzeros")
@@ -116,6 +125,13 @@ def awq(module: Module) -> SchemeEntry:
 
 
 # ------------------------------------------------------------------------------------------ shared
+
+
+def _require_words(module: Module) -> None:
+    for part in ("qweight", "qzeros"):
+        if not module.has(part, "I32"):
+            raise module.refused(f"with {part} in words of {module.parts[part].dtype}")
+    module.require(module.has("scales", *FLOATS), "scales are floats")
 
 
 def _entry(
@@ -146,9 +162,8 @@ def _entry(
 
     sign = "" if zeros is None else " asymmetric"
     acting = "" if order is None else ", activation order"
-    return SchemeEntry(
-        module, shape, f"int{bits} {_kind(scales, group)}{sign}{acting}", decode, order
-    )
+    form = f"int{bits} {_kind(scales, group)}{sign}{acting}"
+    return SchemeEntry(module, shape, form, decode, _stored_group(scales, group), order)
 
 
 def _group_of(module: Module, columns: int, scales: torch.Tensor) -> int:
@@ -161,19 +176,25 @@ def _kind(scales: torch.Tensor, group: int) -> str:
     return "channel" if scales.shape[1] == 1 else f"g{group}"
 
 
+def _stored_group(scales: torch.Tensor, group: int) -> int | None:
+    return None if scales.shape[1] == 1 else group
+
+
 def _scales(module: Module, part: str, rows: int) -> torch.Tensor:
     """[N, G] in their own dtype; one number serves all rows."""
     module.require(module.has(part, *FLOATS), f"{part} holds floats")
-    stored = module.vector(part)
-    if stored.numel() == 1:
-        return stored.view(1, 1).expand(rows, 1)
-    scales = stored.view(rows, 1) if stored.numel() == rows else module.matrix(part)
+    shape = module.parts[part].shape
+    if module.count(part) == 1:
+        return module.vector(part).view(1, 1).expand(rows, 1)
+    scales = module.vector(part).view(rows, 1) if shape == (rows,) else module.matrix(part)
     module.require(scales.shape[0] == rows, f"{part} has a line for every output")
     return scales
 
 
 def _zeros_down(module: Module, bits: int, rows: int, num_groups: int) -> torch.Tensor:
     """uint8 [N, G] packed along N."""
+    if not module.has("weight_zero_point", "I32"):
+        raise module.refused(f"with {module.parts['weight_zero_point'].dtype} zero points")
     stored = module.matrix("weight_zero_point")
     wanted = (-(-rows * bits // WORD), num_groups)
     module.require(tuple(stored.shape) == wanted, "a zero point for every scale")
@@ -181,11 +202,15 @@ def _zeros_down(module: Module, bits: int, rows: int, num_groups: int) -> torch.
 
 
 def _input_order(module: Module, part: str, columns: int, num_groups: int) -> torch.Tensor | None:
-    """int64 [K] that sorts inputs by their group; None where they are sorted already."""
-    if not module.has(part, "I32", "I64") or num_groups == 1:
+    """int64 [K] that sorts inputs by their group; None where they are sorted already, or where a
+    file leaves all of them at -1, which means the same."""
+    if not module.has(part):
         return None
+    is_whole = module.has(part, "I32", "I64") and module.count(part) == columns
+    module.require(is_whole, f"{part} has a group for every input")
     index = module.vector(part).long()
-    module.require(index.numel() == columns, f"{part} has a group for every input")
+    if bool((index == -1).all()):
+        return None
     module.require(
         bool(((index >= 0) & (index < num_groups)).all()), f"{part} names groups that exist"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,10 @@ class Module:
         """Whether there is such a part, of one of these types where they are given."""
         return part in self.parts and (not dtypes or self.parts[part].dtype in dtypes)
 
+    def count(self, part: str) -> int:
+        """How many values a part has; known without reading it."""
+        return math.prod(self.parts[part].shape)
+
     def expect(self, *parts: str) -> None:
         """Raises UserError for a part that a scheme would leave out silently."""
         others = sorted(set(self.parts) - set(parts))
@@ -82,9 +87,8 @@ class Module:
 
     def scalar(self, part: str) -> torch.Tensor:
         """A float32 [1] that the file stores as one number."""
-        values = self.vector(part).float()
-        self.require(values.numel() == 1, f"{part} is one number")
-        return values
+        self.require(self.has(part, *FLOATS) and self.count(part) == 1, f"{part} is one number")
+        return self.vector(part).float()
 
     def _view(self, tensor: SafeTensor) -> torch.Tensor:
         if tensor.dtype not in DTYPES:

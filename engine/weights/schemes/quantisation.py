@@ -16,20 +16,31 @@ if TYPE_CHECKING:
 METHODS = ("compressed-tensors", "gptq", "auto-round", "awq", "fp8", "modelopt")
 ALIASES = {"intel/auto-round": "auto-round", "compressed_tensors": "compressed-tensors",
            "modelopt_fp4": "modelopt", "modelopt_mixed": "modelopt"}  # fmt: skip
-GPTQ_LIKE = ("auto_round:auto_gptq", "auto_round:gptqmodel", "auto_gptq")
-RAW_ZEROS = ("auto_round",)
-AWQ_LIKE = ("auto_round:auto_awq", "auto_awq")
+# AutoRound's packings. Its GPTQ keeps zero points less one; what it made for GPTQModel and its own
+# kernels keeps them as they are, which looks the same in a file.
+GPTQ_LIKE = ("auto", "auto_gptq", "auto_round:auto_gptq", "auto_round:gptq",
+             "auto_round:gptq:exllamav2")  # fmt: skip
+RAW_ZEROS = ("auto_round", "auto_round:gptqmodel", "auto_round:exllamav2", "auto_round:tritonv2")
+AWQ_LIKE = ("auto_awq", "auto_round:auto_awq", "auto_round:awq")
+GPTQ_FORMATS = ("gptq", "gptq_v2")
+COMPRESSED_FORMATS = (
+    "dense", "pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
+    "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", "mixed-precision",
+)  # fmt: skip
 BLOCK = (128, 128)
+MAX_DEPTH = 8  # of a configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
     """``method``: quant_method. ``layout``: of modules that have a qweight: gptq (zero points less
-    one), gptq_v2 or awq. ``block``: rows and columns that share a scale in FP8 blocks."""
+    one), gptq_v2 or awq. ``block``: rows and columns that share a scale in FP8 blocks.
+    ``group_sizes``: all that are stated for any module; without one nothing is compared."""
 
     method: str
     layout: str = "gptq"
     block: tuple[int, int] = BLOCK
+    group_sizes: frozenset[int] = frozenset()
 
 
 def read_quantisation(folder: Path, config: dict[str, Any]) -> Quantisation | None:
@@ -44,7 +55,10 @@ def read_quantisation(folder: Path, config: dict[str, Any]) -> Quantisation | No
         raise _refused(folder, method or "something unknown")
     if method == "compressed-tensors":
         _refuse_transforms(folder, found)
-    return Quantisation(method, _layout(folder, method, found), _block(folder, found))
+        _refuse_formats(folder, found)
+    return Quantisation(
+        method, _layout(folder, method, found), _block(folder, found), _group_sizes(found)
+    )
 
 
 def _stated(folder: Path, config: dict[str, Any]) -> dict[str, Any] | None:
@@ -79,32 +93,72 @@ def _refuse_transforms(folder: Path, found: dict[str, Any]) -> None:
         raise _refused(folder, f"compressed-tensors with sparse storage {kind}")
 
 
+def _refuse_formats(folder: Path, found: dict[str, Any]) -> None:
+    """Of the whole checkpoint and of its groups."""
+    for holder in (found, *_groups(found)):
+        kind = holder.get("format")
+        if kind is not None and kind not in COMPRESSED_FORMATS:
+            raise _refused(folder, f"compressed-tensors in the format {kind}")
+
+
+def _groups(found: dict[str, Any]) -> list[dict[str, Any]]:
+    groups = found.get("config_groups")
+    values = groups.values() if isinstance(groups, dict) else ()
+    return [group for group in values if isinstance(group, dict)]
+
+
 def _layout(folder: Path, method: str, found: dict[str, Any]) -> str:
     if method == "awq":
         version = str(found.get("version", "gemm")).lower()
         if version != "gemm":
             raise _refused(folder, f"awq {version}")
         return "awq"
-    if method != "auto-round":
-        return "gptq_v2" if found.get("checkpoint_format") == "gptq_v2" else "gptq"
-    packing = str(found.get("packing_format", "auto_round"))
+    if method == "auto-round":
+        return _auto_round_layout(folder, found)
+    if method != "gptq":
+        return "gptq"
+    kind = "marlin" if found.get("is_marlin_format") else found.get("checkpoint_format") or "gptq"
+    if kind not in GPTQ_FORMATS:
+        raise _refused(folder, f"gptq in the format {kind}")
+    return str(kind)
+
+
+def _auto_round_layout(folder: Path, found: dict[str, Any]) -> str:
+    """Old files name the packing as their backend; the library's default is GPTQ's."""
+    packing = found.get("packing_format")
+    if packing is None:
+        backend = str(found.get("backend"))
+        packing = backend if backend.startswith("auto_round") else "auto"
     if packing in AWQ_LIKE:
         return "awq"
     if packing in RAW_ZEROS:
         return "gptq_v2"
-    if packing in GPTQ_LIKE:
+    if packing in GPTQ_LIKE or "llm_compressor" in str(packing):  # compressed-tensors' own parts
         return "gptq"
-    if "llm_compressor" in packing:
-        return "gptq"  # compressed-tensors' own parts, which name themselves
     raise _refused(folder, f"auto-round packed as {packing}")
 
 
 def _block(folder: Path, found: dict[str, Any]) -> tuple[int, int]:
     """Where nothing is said, 128 x 128, which all published ones have."""
-    size = found.get("weight_block_size")
-    if size is None:
+    weights = [group.get("weights") for group in _groups(found)]
+    stated = [found.get("weight_block_size")]
+    stated += [part.get("block_structure") for part in weights if isinstance(part, dict)]
+    sizes = [size for size in stated if size is not None]
+    if not sizes:
         return BLOCK
-    is_pair = isinstance(size, list) and len(size) == 2
-    if not is_pair or not all(type(part) is int and 16 <= part <= 1 << 16 for part in size):
-        raise damaged(folder / "config.json", "weight_block_size is no pair of sizes")
-    return (size[0], size[1])
+    for size in sizes:
+        is_pair = isinstance(size, list) and len(size) == 2
+        if not is_pair or not all(type(part) is int and 16 <= part <= 1 << 16 for part in size):
+            raise damaged(folder / "config.json", "weight_block_size is no pair of sizes")
+    if any(size != sizes[0] for size in sizes):
+        raise _refused(folder, "fp8 in blocks of several sizes")
+    return (sizes[0][0], sizes[0][1])
+
+
+def _group_sizes(found: object, depth: int = 0) -> frozenset[int]:
+    """Every ``group_size`` at any depth: methods state exceptions under names of their own."""
+    if not isinstance(found, dict) or depth > MAX_DEPTH:
+        return frozenset()
+    sizes = {v for k, v in found.items() if k in ("group_size", "q_group_size") and type(v) is int}
+    inner = (_group_sizes(value, depth + 1) for value in found.values())
+    return frozenset(size for size in sizes if size > 0).union(*inner)
