@@ -132,11 +132,14 @@ def _modules(path: Path, config: ModelConfig) -> dict[str, Module]:
             return None
         return unknown_tensor(shard, name, config.architecture)
 
+    def unknown_of_mtp(shard: Path, name: str) -> UserError | None:
+        return unknown(shard, name) if PREFIX.sub("", name).startswith("mtp.") else None
+
     shards = shards_of(path)
     modules = group_tensors(shards, _canonical, unknown)
     others = [file for file in sorted(path.glob("*.safetensors")) if file not in shards]
     if others and not mtp_names(config) <= modules.keys():
-        return group_tensors(others, _canonical_mtp, lambda _shard, _name: None, modules)
+        return group_tensors(others, _canonical_mtp, unknown_of_mtp, modules)
     return modules
 
 

@@ -80,7 +80,7 @@ def _packed(module: Module) -> SchemeEntry:
 
 def _plain(module: Module, how: Quantisation) -> SchemeEntry:
     """A ``weight`` of small numbers with scales beside it."""
-    if module.has("weight", "U8") and module.has("weight_scale_2"):
+    if module.has("weight", "U8") and module.has("weight_scale") and module.has("weight_scale_2"):
         return floats.nvfp4(module, "weight", "weight_scale_2", divides=False)
     if module.has("weight", "I8") and module.has("weight_scale"):
         return integers.int_quantized(module)

@@ -162,6 +162,18 @@ def test_a_module_in_a_file_beside_the_model(tmp_path: Path, mtp_prefix: str) ->
     assert open_model(tmp_path).config.num_mtp_layers == 1
 
 
+def test_an_unlisted_module_with_parts_that_are_not_known(tmp_path: Path) -> None:
+    tensors = header(bf16, with_head=False, prefix="model.")
+    body = {name: tensor for name, tensor in tensors.items() if not name.startswith("mtp.")}
+    own: dict[str, Tensor] = {"mtp.embed_tokens.weight": ("BF16", (8, H))}
+    write(tmp_path, own, None)
+    (tmp_path / "model.safetensors").rename(tmp_path / "model_extra_tensors.safetensors")
+    write(tmp_path, body, None)
+    with pytest.raises(UserError) as caught:
+        open_model(tmp_path)
+    assert "mtp.embed_tokens.weight" in caught.value.sentence
+
+
 REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Tensor], str]] = {
     "an unknown method": ({"quant_method": "exl3"}, {}, "quantised as exl3"),
     "three bits": (

@@ -53,6 +53,12 @@ NVFP4 = {
     "weight_scale": torch.ones(N, K // 16).to(FP8),
     "weight_global_scale": torch.ones(1),
 }
+MODELOPT = Quantisation("modelopt")
+MODELOPT_PARTS = {
+    "weight": small(N, K // 2),
+    "weight_scale": torch.ones(N, K // 16).to(FP8),
+    "weight_scale_2": torch.tensor(1.0),
+}
 BLOCKS = {"weight": torch.ones(N, K).to(FP8), "weight_scale_inv": torch.ones(1, 1)}
 CASES: list[tuple[str, Quantisation, dict[str, torch.Tensor], dict[str, Any]]] = [
     # the sentence, how, parts that are right, and what is wrong (None: missing)
@@ -96,6 +102,8 @@ CASES: list[tuple[str, Quantisation, dict[str, torch.Tensor], dict[str, Any]]] =
     ("a scale of the tensor", CT, NVFP4, {"weight_global_scale": torch.tensor([torch.nan])}),
     ("weight_scale for every 16", CT, NVFP4, {"weight_scale": torch.ones(N, 7).to(FP8)}),
     ("as NVFP4 with U8 scales", CT, NVFP4, {"weight_scale": small(N, K // 16)}),
+    ("not known together", MODELOPT, MODELOPT_PARTS, {"weight_scale": None}),
+    ("not known together", MODELOPT, MODELOPT_PARTS, {"weight_scale_2": None}),
     ("of shape (1, 2)", CT, BLOCKS, {"weight_scale_inv": torch.ones(1, 2)}),
     ("as FP8 in groups of 32", CT, BLOCKS, {"weight_scale_inv": torch.ones(N, 4)}),
     ("holds floats", CT, BLOCKS, {"weight_scale_inv": ints(1, 1)}),
