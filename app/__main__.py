@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+# torch's threads would spin while they wait for each other: beside another busy program that costs
+# several times the work itself. Read when torch is loaded, so it is set before anything else.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main() -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in hearth.app.__main__
+
 STARTER_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
