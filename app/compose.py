@@ -39,6 +39,7 @@ def build_engine(
         cache_folder=paths.prefix_cache if settings.speed.cache_gigabytes > 0 else None,
         cache_capacity_bytes=int(settings.speed.cache_gigabytes * (1 << 30)),
         num_threads=settings.speed.threads,
+        state_dtype=settings.speed.recurrent_state,
         requantise=requantise_policy(settings.wide_weights),
     )
     return Engine(config, on_wake)

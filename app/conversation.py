@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hearth.app import history
 from hearth.app.chats.records import AttachmentPart, Part, Status, TextPart
 from hearth.app.replies import Replies
-from hearth.app.request_settings import sampling_params, thinking
+from hearth.app.request_settings import drafting, longest_reply, sampling_params, thinking
 from hearth.app.titles import title_from
 from hearth.app.updates import (
     ChatChanged,
@@ -29,7 +29,6 @@ from hearth.app.updates import (
 )
 from hearth.engine.errors import UserError
 from hearth.engine.protocol import (
-    Drafting,
     Failed,
     Finished,
     FinishReason,
@@ -189,8 +188,8 @@ class Conversations:
                 id=reply_id,
                 prompt=prompt,
                 sampling=sampling_params(settings.sampling),
-                max_tokens=settings.sampling.max_tokens,
-                drafting=Drafting(settings.speed.drafting),
+                max_tokens=longest_reply(settings, model),
+                drafting=drafting(settings, model),
             )
         )
 

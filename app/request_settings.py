@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from hearth.engine.protocol import SamplingParams, Thinking
+from hearth.engine.protocol import Drafting, SamplingParams, Thinking
 
 if TYPE_CHECKING:
-    from hearth.app.settings import Sampling, ThinkingChoice
+    from hearth.app.settings import Sampling, Settings, ThinkingChoice
+    from hearth.engine.protocol import ModelInfo
 
 
 def sampling_params(chosen: Sampling) -> SamplingParams:
@@ -29,3 +30,19 @@ def thinking(chosen: ThinkingChoice) -> Thinking | None:
         return None
     effort = None if chosen.effort == "auto" else chosen.effort
     return Thinking(enabled=chosen.mode != "off", effort=effort)
+
+
+def longest_reply(settings: Settings, model: ModelInfo) -> int | None:
+    """Tokens of answer and reasoning together; None is no limit."""
+    answer, extra = settings.sampling.max_tokens, settings.thinking.max_tokens
+    chosen = thinking(settings.thinking)
+    thinks = model.thinks_by_default if chosen is None else chosen.enabled
+    if answer is None or not (model.can_think and thinks):
+        return answer
+    return None if extra is None else answer + extra
+
+
+def drafting(settings: Settings, model: ModelInfo) -> Drafting:
+    """MTP is a wish for models that have the module; the others choose by themselves."""
+    chosen = Drafting(settings.speed.drafting)
+    return Drafting.AUTO if chosen is Drafting.MTP and not model.has_mtp else chosen

@@ -65,10 +65,12 @@ class ThinkingChoice(_Section):
 
     mode: Literal["auto", "on", "off"] = "auto"
     effort: Literal["auto", "low", "medium", "high", "xhigh"] = "auto"
+    max_tokens: int | None = Field(default=8192, ge=1)  # besides those of the answer
 
 
 class Speed(_Section):
-    drafting: Literal["auto", "off", "lookup"] = "auto"
+    drafting: Literal["auto", "off", "lookup", "mtp"] = "auto"
+    recurrent_state: Literal["float32", "float16"] = "float32"  # float16 rounds at every token
     threads: int | None = Field(default=None, ge=1)
     cache_gigabytes: float = Field(default=20.0, ge=0.0)
 

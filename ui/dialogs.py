@@ -28,7 +28,7 @@ THEMES = {"auto": "As the system", "light": "Light", "dark": "Dark"}
 THINKING = {"auto": "As the model does by itself", "on": "On", "off": "Off"}
 EFFORTS = {"auto": "As the model does by itself", "low": "Low", "medium": "Medium",
            "high": "High", "xhigh": "Very high"}  # fmt: skip
-DRAFTING = {"auto": "Auto", "off": "Off", "lookup": "Lookup"}
+DRAFTING = {"auto": "Auto", "off": "Off", "lookup": "Lookup", "mtp": "MTP, where a model has it"}
 
 
 class SettingsDialog(QDialog):
@@ -64,7 +64,7 @@ class SettingsDialog(QDialog):
             ("Min-p", self._min_p),
             ("Repetition penalty", self._repetition),
             ("Seed", self._seed),
-            ("Longest answer, tokens, thinking included", self._max_tokens),
+            ("Longest answer, tokens (thinking has its own)", self._max_tokens),
             ("Thinking before the answer (models that can)", self._thinking),
             ("Effort of thinking (another one reads the chat again)", self._effort),
             ("Drafting (speed only, never the words)", self._drafting),

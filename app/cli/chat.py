@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let the model think before it answers (default: as the settings say)",
     )
     parser.add_argument("--effort", choices=EFFORTS, help="how much it thinks")
-    parser.add_argument("--drafting", choices=("auto", "off", "lookup"))
+    parser.add_argument("--drafting", choices=("auto", "off", "lookup", "mtp"))
     parser.add_argument(
         "--keep-bf16",
         action="store_true",
