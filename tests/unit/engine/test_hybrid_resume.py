@@ -42,8 +42,12 @@ def on_disk(loaded: Loaded, folder: Path) -> Callable[[], Runner]:
 
     def start() -> Runner:
         model = loaded.model()
-        key = ModelKey("w", "a", "float32", model.arena.page_bytes // 4, 1, "r", head_dim=32)
-        return Runner(loaded.model(disk=DiskTier(folder, key)))
+        config, page_floats = loaded.weights.config, model.arena.page_bytes // 4
+        num_layers = config.num_attention_layers
+        key = ModelKey("w", "a", "float32", page_floats, num_layers, "r", head_dim=config.head_dim)
+        started = loaded.model(disk=DiskTier(folder, key))
+        started.arena.pages.fill_(float("nan"))  # what is not restored must not be read
+        return Runner(started)
 
     return start
 
