@@ -62,13 +62,14 @@ class Conversations:
 
     Attributes:
         model: the model that is open, or None.
+        settings: what every request is made by, as it is then.
     """
 
     def __init__(self, store: ChatStore, engine: EnginePort, settings: Settings) -> None:
         self.store = store
         self.model: ModelInfo | None = None
         self._engine = engine
-        self._settings = settings
+        self.settings = settings
         self._pending: list[Update] = [Notice(text) for text in store.recovery.notices]
         self._replies = Replies(store, self._pending.append)
         self._opening: Path | None = None
@@ -81,7 +82,7 @@ class Conversations:
         messages are saved and their replies wait."""
         self._opening = path
         self.model = None  # the engine closes it before it opens another
-        self._engine.load(path, context_length=self._settings.model.context_length)
+        self._engine.load(path, context_length=self.settings.model.context_length)
 
     def count_tokens(self, text: str) -> int | None:
         return self._engine.count_tokens(text)
@@ -170,7 +171,7 @@ class Conversations:
         return history.key(model.fingerprint, self.store.chat(chat_id).system_prompt, effort)
 
     def _thinking(self, model: ModelInfo) -> Thinking | None:
-        return thinking(self._settings.thinking) if model.can_think else None
+        return thinking(self.settings.thinking) if model.can_think else None
 
     def _submit(self, reply_id: MessageId, model: ModelInfo) -> None:
         running = self._replies.get(reply_id)
@@ -182,7 +183,7 @@ class Conversations:
         self._replies.ran_with(reply_id, key)
         running.model, running.prompt = model, prompt
         running.covers = history.num_covered(prompt)
-        settings = self._settings
+        settings = self.settings
         self._engine.submit(
             Request(
                 id=reply_id,

@@ -35,11 +35,11 @@ def thinking(chosen: ThinkingChoice) -> Thinking | None:
 def longest_reply(settings: Settings, model: ModelInfo) -> int | None:
     """Tokens of answer and reasoning together; None is no limit."""
     answer, extra = settings.sampling.max_tokens, settings.thinking.max_tokens
-    chosen = thinking(settings.thinking)
+    chosen = thinking(settings.thinking) if model.can_think else None
     thinks = model.thinks_by_default if chosen is None else chosen.enabled
-    if answer is None or not (model.can_think and thinks):
-        return answer
-    return None if extra is None else answer + extra
+    if not thinks:
+        return answer or None
+    return answer + extra if answer and extra else None
 
 
 def drafting(settings: Settings, model: ModelInfo) -> Drafting:

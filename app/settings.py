@@ -56,7 +56,7 @@ class Sampling(_Section):
     min_p: float = Field(default=0.05, ge=0.0, lt=1.0)
     repetition_penalty: float = Field(default=1.1, gt=0.0, le=3.0)
     seed: int | None = None  # None: another one for every reply
-    max_tokens: int | None = Field(default=1024, ge=1)
+    max_tokens: int = Field(default=1024, ge=0)  # 0: no limit
 
 
 class ThinkingChoice(_Section):
@@ -65,7 +65,7 @@ class ThinkingChoice(_Section):
 
     mode: Literal["auto", "on", "off"] = "auto"
     effort: Literal["auto", "low", "medium", "high", "xhigh"] = "auto"
-    max_tokens: int | None = Field(default=8192, ge=1)  # besides those of the answer
+    max_tokens: int = Field(default=8192, ge=0)  # besides those of the answer; 0: no limit
 
 
 class Speed(_Section):

@@ -142,7 +142,7 @@ class ModelInfo:
     has_chat_template: bool
     has_mtp: bool = False  # whether ``Drafting.MTP`` is possible
     can_think: bool = False  # its chat template can switch thinking on and off
-    thinks_by_default: bool = False  # and thinks when nothing is chosen
+    thinks_by_default: bool = False  # thinks when nothing is chosen, or always
     requantised: str | None = None  # what is not as published: "head int8 g128 (made here)"
 
 

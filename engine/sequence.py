@@ -216,7 +216,8 @@ class Sequence:
     def _append(self, token: int) -> None:
         self.ids.append(token)
         in_reasoning = self._parser.is_thinking
-        self._char_starts.append(REASONING_START if in_reasoning else self._produced_chars)
+        start = self._produced_chars + self._parser.num_held
+        self._char_starts.append(REASONING_START if in_reasoning else start)
         if self._is_end(token):
             self.finish(FinishReason.END_OF_TURN)
             return

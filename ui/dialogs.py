@@ -49,7 +49,9 @@ class SettingsDialog(QDialog):
         self._repetition = _real(sampling.repetition_penalty, 0.5, 2.0, 0.05)
         self._seed = _whole(-1 if sampling.seed is None else sampling.seed, -1, 2**31 - 1,
                             special="new each time")  # fmt: skip
-        self._max_tokens = _whole(sampling.max_tokens or 0, 0, 1_000_000, special="no limit")
+        self._max_tokens = _whole(sampling.max_tokens, 0, 1_000_000, special="no limit")
+        self._max_thinking = _whole(settings.thinking.max_tokens, 0, 1_000_000,
+                                    special="no limit")  # fmt: skip
         self._thinking = _choice(THINKING, settings.thinking.mode)
         self._effort = _choice(EFFORTS, settings.thinking.effort)
         self._drafting = _choice(DRAFTING, settings.speed.drafting)
@@ -64,9 +66,10 @@ class SettingsDialog(QDialog):
             ("Min-p", self._min_p),
             ("Repetition penalty", self._repetition),
             ("Seed", self._seed),
-            ("Longest answer, tokens (thinking has its own)", self._max_tokens),
+            ("Longest answer, tokens", self._max_tokens),
             ("Thinking before the answer (models that can)", self._thinking),
             ("Effort of thinking (another one reads the chat again)", self._effort),
+            ("Longest thinking, tokens (besides the answer's)", self._max_thinking),
             ("Drafting (speed only, never the words)", self._drafting),
             ("Context, tokens (when a model is opened)", self._context),
         ]
@@ -94,9 +97,10 @@ class SettingsDialog(QDialog):
         sampling.min_p = round(self._min_p.value(), 4)
         sampling.repetition_penalty = round(self._repetition.value(), 4)
         sampling.seed = None if self._seed.value() < 0 else self._seed.value()
-        sampling.max_tokens = self._max_tokens.value() or None
+        sampling.max_tokens = self._max_tokens.value()
         settings.thinking.mode = self._thinking.currentData()
         settings.thinking.effort = self._effort.currentData()
+        settings.thinking.max_tokens = self._max_thinking.value()
         settings.speed.drafting = self._drafting.currentData()
         settings.model.context_length = self._context.value() or None
 

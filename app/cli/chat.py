@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from hearth.app import compose
 from hearth.app.chats.records import Status
 from hearth.app.chats.store import ChatStore
+from hearth.app.cli.chat_options import add_arguments, choose_thinking, override
 from hearth.app.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from hearth.app.cli.interrupts import Interrupts
 from hearth.app.cli.screen import Screen
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
     from hearth.app.settings import Settings
 
 WAIT_S = 0.25
-EFFORTS = ("low", "medium", "high", "xhigh")
 COMMAND = re.compile("/[a-z]+")
 HELP = """\
 /new            a new chat              /chats          list the chats
 /open N         open chat N of the list /regenerate     another answer
 /edit TEXT      replace your last message and answer it
 /attach FILE    add a text file to the next message
+/think WORD     before the answer: on, off, auto, or an effort (low, medium, high, xhigh)
 /help           this list               /quit           leave (Ctrl+D too)
 Ctrl+C stops the answer; what it wrote is kept. A second Ctrl+C leaves.
 A line that begins with a space is sent even when it looks like a command."""
@@ -55,37 +54,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run_chat)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help="a model's name or path (default: the chosen model)")
-    parser.add_argument("--prompt", help="say this, print the answer and leave")
-    parser.add_argument("--file", action="append", default=[], help="attach a text file")
-    parser.add_argument("--chat", help="continue the chat with this id")
-    parser.add_argument("--last", action="store_true", help="continue the latest chat")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--temperature", type=float)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--max-tokens", type=int)
-    parser.add_argument(
-        "--think",
-        action=argparse.BooleanOptionalAction,
-        help="let the model think before it answers (default: as the settings say)",
-    )
-    parser.add_argument("--effort", choices=EFFORTS, help="how much it thinks")
-    parser.add_argument("--drafting", choices=("auto", "off", "lookup", "mtp"))
-    parser.add_argument(
-        "--keep-bf16",
-        action="store_true",
-        help="weights as published, whatever the settings narrow",
-    )
-
-
-def defaults(options: argparse.Namespace) -> argparse.Namespace:
-    """The options of ``hearth chat`` for a program that was started without a command."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return parser.parse_args([], namespace=options)
-
-
 def run_chat(profile: Profile, options: argparse.Namespace) -> int:
     if not profile.claim():
         raise UserError(
@@ -93,7 +61,7 @@ def run_chat(profile: Profile, options: argparse.Namespace) -> int:
             action="Use its window, close it, or add --temp-profile for a separate one.",
         )
     settings_file = SettingsFile(profile.paths.settings_file)
-    _override(settings_file.values, options)
+    override(settings_file.values, options)
     if options.safe_mode:
         settings_file.values.speed.cache_gigabytes = 0.0
     model_path = _model_path(profile, settings_file.values, options.model)
@@ -125,26 +93,6 @@ def run_chat(profile: Profile, options: argparse.Namespace) -> int:
         return terminal.converse()
     finally:
         conversations.close()
-
-
-def _override(settings: Settings, options: argparse.Namespace) -> None:
-    chosen = settings.sampling
-    for name in ("temperature", "seed", "max_tokens"):
-        value = getattr(options, name)
-        try:
-            if value is not None:
-                setattr(chosen, name, value)
-        except ValidationError as error:
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(f"{flag} {value} is impossible: {error.errors()[0]['msg']}.") from error
-    if options.drafting is not None:
-        settings.speed.drafting = options.drafting
-    if options.think is not None:
-        settings.thinking.mode = "on" if options.think else "off"
-    if options.effort is not None:
-        settings.thinking.effort = options.effort
-    if options.keep_bf16:
-        settings.wide_weights.keep_all()
 
 
 def _model_path(profile: Profile, settings: Settings, wanted: str | None) -> Path:
@@ -188,9 +136,7 @@ class Terminal:
         """Say so when what was asked for has no effect."""
         model = self._conversations.model
         if model is not None and not model.can_think:
-            self.screen.show(
-                Notice(f"{model.name} has no switch for thinking; --think and --effort do nothing.")
-            )
+            self.screen.show(Notice(f"{model.name} has no switch for thinking: nothing changes."))
 
     def choose_chat(self, chat_id: ChatId | None, *, latest: bool) -> None:
         store = self._conversations.store
@@ -268,6 +214,7 @@ class Terminal:
             "/open": self._open,
             "/edit": self._edit,
             "/attach": lambda name: self.attach(Path(name)),
+            "/think": self._think,
         }
         if line.strip() in plain:
             plain[line.strip()]()
@@ -295,6 +242,10 @@ class Terminal:
             raise UserError("Say the number of a chat: see /chats.")
         self._chat_id = chats[int(argument) - 1].id
         self._recall()
+
+    def _think(self, word: str) -> None:
+        self.screen.say(choose_thinking(self._conversations.settings.thinking, word.strip()))
+        self.check_can_think()
 
     def _path(self) -> list[Message]:
         if self._chat_id is None:

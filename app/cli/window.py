@@ -28,9 +28,9 @@ def open_window(profile: Profile, options: argparse.Namespace) -> int:
     reason = reason_for_no_window()
     if reason is not None:
         print(f"{reason} Starting 'hearth chat' instead.", file=sys.stderr)
-        from hearth.app.cli import chat
+        from hearth.app.cli import chat, chat_options
 
-        return chat.run_chat(profile, chat.defaults(options))
+        return chat.run_chat(profile, chat_options.defaults(options))
     from importlib import import_module
 
     # By name: the application does not know the window; the window knows the application.

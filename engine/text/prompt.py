@@ -95,12 +95,13 @@ class TextModel:
         return ReplyParser(self.vocabulary, self._marks, is_thinking=is_thinking)
 
     def _probe_thinking(self) -> tuple[bool, bool]:
-        """Whether the switch changes what a template makes of the shortest chat, and whether it
-        stands on "on" by itself."""
+        """Whether the switch changes what a template makes of the shortest chat, and whether the
+        model thinks by itself: the switch stands on "on", or there is none and a block is open."""
         probe = [{"role": "user", "content": "?"}]
         try:
             on, off = (self._template.render(probe, enable_thinking=on) for on in (True, False))
-            return on != off, on != off and self._template.render(probe) == on
+            by_itself = self._template.render(probe)
+            return on != off, by_itself == on if on != off else _opens_block(by_itself)
         except UserError:  # it will say so when it is used
             return False, False
 
@@ -157,6 +158,11 @@ class TextModel:
         return [part for part in self._control.split(text) if part]
 
 
+def _opens_block(frame: str) -> bool:
+    """Whether a reply behind this text begins inside a think block."""
+    return frame.rstrip().endswith(THINK_START)
+
+
 def _message(turn: Turn, mark: str, index: int) -> dict[str, str]:
     """A turn with placeholders for its contents, as the template sees it."""
     message = {"role": turn.role, "content": f"HEARTH{mark}N{index}E"}
@@ -200,7 +206,7 @@ class _Builder:
             self._skip = self.ids[-1]
 
     def add(self, piece: _Piece) -> None:
-        self._is_thinking = isinstance(piece, _Frame) and piece.text.rstrip().endswith(THINK_START)
+        self._is_thinking = isinstance(piece, _Frame) and _opens_block(piece.text)
         match piece:
             case _Frame(text):
                 self._add_frame(text)

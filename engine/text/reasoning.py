@@ -55,7 +55,7 @@ class _State(Enum):
     OPENING = auto()  # outside a block, nothing but white space yet: <think> may still come
     REASONING_OPENING = auto()
     REASONING = auto()
-    ANSWER_OPENING = auto()  # behind </think>: white space is not shown
+    ANSWER_OPENING = auto()  # behind </think>: empty lines are not shown
     ANSWER = auto()
 
 
@@ -63,7 +63,8 @@ class ReplyParser:
     """One reply's reasoning and answer. Owned by its request.
 
     Reasoning loses the white space around it: the template puts its own there. An answer loses only
-    what stands between it and the reasoning. A reply without reasoning is not changed at all.
+    the empty lines between it and the reasoning, and keeps the indentation of its first line. A
+    reply without reasoning is not changed at all.
     """
 
     def __init__(self, vocabulary: Vocabulary, marks: Marks, *, is_thinking: bool) -> None:
@@ -76,14 +77,21 @@ class ReplyParser:
     def is_thinking(self) -> bool:
         return self._state in (_State.REASONING_OPENING, _State.REASONING)
 
+    @property
+    def num_held(self) -> int:
+        """Characters that may yet be the answer's first ones."""
+        return len(self._held) if self._state is _State.ANSWER_OPENING else 0
+
     def push(self, token: int) -> Piece:
         match self._marks.by_id.get(token):
             case "<think>":
                 return self._open()
             case "</think>":
                 return self._close()
-            case str(name):  # of a call: it stays in the answer as text
-                return self._close().joined(self._shown(name))
+            case "<tool_call>":  # it stays in the answer as text
+                return self._close().joined(self._shown(CALL_START))
+            case str(name):
+                return self._shown(name)
             case None:
                 return self._take(self._detokeniser.push([token]))
 
@@ -93,7 +101,7 @@ class ReplyParser:
         rest, self._held = self._held, ""
         if self.is_thinking:
             return piece.joined(Piece(reasoning=rest.rstrip()))
-        return piece.joined(Piece(text=rest))
+        return piece.joined(Piece(text=rest if rest.strip() else ""))
 
     # --------------------------------------------------------------------------------------- marks
 
@@ -108,6 +116,7 @@ class ReplyParser:
     def _close(self) -> Piece:
         """End the reasoning, if there is any."""
         if not self.is_thinking:
+            self._held = self._held.lstrip()
             return Piece()
         piece = self._take(self._detokeniser.flush())
         return piece.joined(self._end_reasoning())
@@ -161,17 +170,17 @@ class ReplyParser:
         return Piece(reasoning=shown)
 
     def _begin_answer(self, text: str) -> Piece:
-        pending = (self._held + text).lstrip()
-        self._held = ""
-        if THINK_END in self._marks.ends:
-            while pending.startswith(THINK_END):
-                pending = pending.removeprefix(THINK_END).lstrip()
-            if THINK_END.startswith(pending):
-                self._held = pending
-                return Piece()
-        if pending:
-            self._state = _State.ANSWER
-        return Piece(text=pending)
+        pending, self._held = self._held + text, ""
+        ends = THINK_END if THINK_END in self._marks.ends else ""
+        while ends and pending.lstrip().startswith(ends):
+            pending = pending.lstrip().removeprefix(ends)
+        words = pending.lstrip()
+        indentation = pending[: len(pending) - len(words)].rpartition("\n")[2]
+        if ends.startswith(words):  # nothing but white space, or the beginning of a mark
+            self._held = indentation + words
+            return Piece()
+        self._state = _State.ANSWER
+        return Piece(text=indentation + words)
 
 
 def _overlap(text: str, mark: str) -> int:

@@ -103,7 +103,7 @@ def test_escape_leaves_editing_and_brings_the_draft_back(world: World) -> None:
 
 
 def test_stop_keeps_the_text(world: World) -> None:
-    world.settings.values.sampling.max_tokens = None
+    world.settings.values.sampling.max_tokens = 0
     world.send("Count from one to one thousand, every number in words.")
     world.until(lambda: len(world.texts) == 2 and len(world.texts[1]) > 40)
     world.window._stop()

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication
 
 from hearth.app.chats.store import ChatStore
 from hearth.app.conversation import Conversations
-from hearth.app.settings import SettingsFile
+from hearth.app.settings import Settings, SettingsFile
 from hearth.ui import clipboard
 from hearth.ui import theme as themes
 from hearth.ui.chat_view.message_view import MessageView
@@ -21,6 +21,7 @@ from hearth.ui.chat_view.model import ShownMessage
 from hearth.ui.chat_view.panes import CodePane
 from hearth.ui.chat_view.reasoning_block import ReasoningBlock, thinking_words
 from hearth.ui.chat_view.view import KEPT_WIDGETS, ChatView
+from hearth.ui.dialogs import SettingsDialog
 from hearth.ui.main_window import MainWindow
 
 if TYPE_CHECKING:
@@ -229,6 +230,16 @@ def test_the_switch_changes_settings_and_requests(world: World, qtbot: Any) -> N
     world.window.actions_by_id["think"].trigger()
     assert not world.think.isChecked()
     assert world.settings.values.thinking.mode == "off"
+
+
+def test_the_dialog_gives_back_what_it_was_given(light: Theme, qtbot: Any) -> None:
+    before = Settings()
+    before.thinking.mode, before.thinking.effort, before.thinking.max_tokens = "on", "low", 7000
+    dialog = SettingsDialog(before, light)
+    qtbot.addWidget(dialog)
+    after = Settings()
+    dialog.apply_to(after)
+    assert after.thinking == before.thinking
 
 
 def test_a_model_without_a_choice_has_no_switch(tmp_path: Path, light: object) -> None:

@@ -89,7 +89,7 @@ class MessageView(QWidget):
     def show_thinking(self, seconds: float) -> None:
         """How long a streaming reply has been thinking, or did."""
         if self.reasoning is not None:
-            self.reasoning.show_time(seconds, is_thinking=not self._column.source)
+            self.reasoning.show_time(seconds, is_thinking=not self._column.source.strip())
 
     def _finish_reasoning(self, message: ShownMessage) -> None:
         if message.reasoning:

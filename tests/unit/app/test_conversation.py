@@ -427,7 +427,7 @@ def test_a_killed_program_leaves_what_was_journalled(
     message = again.message(reply)
     assert (message.status, message.text) == (Status.INTERRUPTED, "not yet whole")
     assert again.recovery.interrupted == (reply,)
-    later = Conversations(again, engine, conversations._settings)
+    later = Conversations(again, engine, conversations.settings)
     later.open_model(tmp_path / "alpha.gguf")
     later.pump()
     later.send(message.chat_id, "go on")

@@ -51,8 +51,8 @@ def test_settings_in_the_engines_words(mode: Any, effort: Any, expected: Thinkin
 def test_only_a_model_that_can_think_is_told_how(
     conversations: Conversations, store: ChatStore, engine: Any
 ) -> None:
-    conversations._settings.thinking.mode = "on"
-    conversations._settings.thinking.effort = "low"
+    conversations.settings.thinking.mode = "on"
+    conversations.settings.thinking.effort = "low"
     conversations.send(store.create_chat().id, "hi")
     assert engine.requests[0].prompt.thinking is None
 

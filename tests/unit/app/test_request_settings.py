@@ -29,6 +29,7 @@ PLAIN = ModelInfo(
     ("can_think", "by_default", "mode", "wanted"),
     [
         (False, False, "on", 100),
+        (False, True, "off", 1100),
         (True, True, "auto", 1100),
         (True, False, "auto", 100),
         (True, False, "on", 1100),
@@ -48,9 +49,9 @@ def test_thinking_has_tokens_of_its_own(
 def test_no_limit_stays_no_limit() -> None:
     thinks = replace(PLAIN, can_think=True, thinks_by_default=True)
     settings = Settings()
-    settings.thinking.max_tokens = None
+    settings.thinking.max_tokens = 0
     assert longest_reply(settings, thinks) is None
-    settings.sampling.max_tokens = None
+    settings.sampling.max_tokens = 0
     assert longest_reply(settings, PLAIN) is None
 
 

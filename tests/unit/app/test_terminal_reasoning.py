@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearth.app.cli.chat import Terminal, _override, add_arguments
+from hearth.app.cli.chat import Terminal
+from hearth.app.cli.chat_options import add_arguments, override
 from hearth.app.settings import Settings
+from hearth.engine.errors import UserError
 
 if TYPE_CHECKING:
     from hearth.app.chats.store import ChatStore
@@ -74,8 +76,30 @@ def test_options_override_the_settings(words: list[str], mode: str, effort: str)
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     settings = Settings()
-    _override(settings, parser.parse_args(words))
+    override(settings, parser.parse_args(words))
     assert (settings.thinking.mode, settings.thinking.effort) == (mode, effort)
+
+
+def test_think_is_a_command(
+    conversations: Conversations, engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(conversations, as_json=False)
+    said = []
+    for line in ("/think", "/think on", "/think  low", "/think off", "/think auto", "/think big"):
+        try:
+            terminal._obey(line)
+            said.append(capsys.readouterr().err.splitlines()[0])
+        except UserError as error:
+            said.append(error.sentence)
+    assert said == [
+        "Thinking: auto.",
+        "Thinking: on.",
+        "Thinking: on, effort low.",
+        "Thinking: off, effort low.",
+        "Thinking: auto.",
+        "Say one of auto, on, off, low, medium, high, xhigh.",
+    ]
+    assert engine.requests == []
 
 
 def test_a_wish_without_effect_is_said(

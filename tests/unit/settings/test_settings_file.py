@@ -53,6 +53,14 @@ def test_comments_and_unknown_keys_stay(path: Path) -> None:
     again.values.sampling.seed = None
     again.save()
     assert SettingsFile(path).values.sampling.seed is None
+
+
+def test_no_limit_is_remembered(path: Path) -> None:
+    settings = SettingsFile(path)
+    settings.values.sampling.max_tokens = settings.values.thinking.max_tokens = 0
+    settings.save()
+    again = SettingsFile(path).values
+    assert (again.sampling.max_tokens, again.thinking.max_tokens) == (0, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["settings.toml"]
 

@@ -68,11 +68,16 @@ def spell(*parts: str | int) -> list[int]:
         (["so", CLOSE, "\n", CLOSE, "\n\nYes", CLOSE, "!"], ("so", "Yes!")),
         (["they write </think> here", CLOSE, "Yes"], ("they write </think> here", "Yes")),
         (["so", CLOSE, "it is </think>, I say"], ("so", "it is </think>, I say")),
-        (["a \n\n b", CLOSE, " c"], ("a \n\n b", "c")),
+        (["a \n\n b", CLOSE, " c"], ("a \n\n b", " c")),
+        (["so", CLOSE, "\n \n    x = 1\n"], ("so", "    x = 1\n")),
+        (["so", CLOSE, "\r\n\u3000c"], ("so", "\u3000c")),
+        (["so", CLOSE, " ", CLOSE, "\n  c"], ("so", "  c")),
+        (["so", CLOSE, " ", CALL, "f"], ("so", "<tool_call>f")),
         (["\n\n", CLOSE, "\n\nYes"], ("", "Yes")),
         (["cut in the middle  "], ("cut in the middle", "")),
         (["so", CLOSE, "\n\n"], ("so", "")),
         (["so", CALL, "\nf", CALL_CLOSE, "!"], ("so", "<tool_call>\nf</tool_call>!")),
+        (["so", CALL_CLOSE, "it", CLOSE, "!"], ("so</tool_call>it", "!")),
         ([], ("", "")),
     ],
 )
@@ -106,14 +111,16 @@ TEXTS = [
     "a<tool_call>\nx</tool_call>",
     "no end </thi",
     "\n</think>",
+    "so</think>\n </think>\n\t</thin",
 ]
 SPLIT = [
-    Piece("so </thin it is", "Yes </think>"),
+    Piece("so </thin it is", " Yes </think>"),
     Piece("缓存👩‍👩‍👧‍👦", "é"),
     Piece("<thi", "</thin"),
     Piece("a", "<tool_call>\nx</tool_call>"),
     Piece("no end </thi", ""),
     Piece("", ""),
+    Piece("so", "\t</thin"),
 ]
 
 

@@ -83,6 +83,16 @@ def test_stop_strings_look_at_the_answer_only(
     assert one.reply_ids == kept
 
 
+@pytest.mark.parametrize("step", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("stop", "text", "kept"), [("x", "  ", "\n  "), ("  x", "", ""), ("=", "  x ", "\n  x ")]
+)
+def test_stop_strings_behind_an_indentation(stop: str, text: str, kept: str, step: int) -> None:
+    one = sequence(stop)
+    assert run(one, spell("so", CLOSE, "\n  x = 1"), step) == ("so", text)
+    assert one.reply_ids == spell("so", CLOSE, kept)
+
+
 def test_cancelling_inside_the_reasoning_keeps_it() -> None:
     one = sequence()
     half = spell("I thí")[:-1]

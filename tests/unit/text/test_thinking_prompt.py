@@ -100,18 +100,21 @@ def test_only_the_templates_own_block_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "expected"),
+    ("template", "can_think", "by_default"),
     [
-        (FAMILY, True),
-        (WHOLE, True),
-        (CHATML, False),
-        ("{{ raise_exception('no') }}", False),
-        ("<think>", False),
+        (FAMILY, True, True),
+        (WHOLE, True, True),
+        (CHATML, False, False),
+        ("{% if enable_thinking %}<think>{% endif %}", True, False),
+        ("{{ raise_exception('no') }}", False, False),
+        ("<think>\n", False, True),
     ],
 )
-def test_a_model_can_think_when_its_template_has_a_switch(template: str, expected: bool) -> None:
+def test_a_model_can_think_when_its_template_has_a_switch(
+    template: str, can_think: bool, by_default: bool
+) -> None:
     text = text_model(template)
-    assert (text.can_think, text.thinks_by_default) == (expected, expected)
+    assert (text.can_think, text.thinks_by_default) == (can_think, by_default)
 
 
 def test_templates_without_the_variables_give_the_same_ids() -> None:
