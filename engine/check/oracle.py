@@ -16,6 +16,7 @@ from hearth.engine.cache.pages import PageArena
 from hearth.engine.check.reference import reference_of
 from hearth.engine.model.decoder import Decoder, Limits, RowRun, load_weights
 from hearth.engine.protocol import Drafting
+from hearth.engine.text.prompt import load_text
 from hearth.engine.weights.model_files import ModelFiles, open_model
 from hearth.kernels.kv import PAGE_TOKENS
 
@@ -64,9 +65,12 @@ def _compare(files: ModelFiles, reference: Any, outcome: Outcome) -> tuple[float
     ours = prompt_logits(files, outcome.prompt_ids)
     wanted = expected[:num_prompt]
     error = float((ours - wanted).norm() / wanted.norm())
-    reply = torch.tensor(outcome.token_ids)
-    equal = (expected[num_prompt - 1 : -1].argmax(1) == reply).sum()
-    return error, int(equal)
+    # Rows of the matrix that are no tokens are never drawn; the reference does not know them.
+    vocabulary = load_text(files.text).vocabulary
+    drawn = [
+        int(vocabulary.drawable(row).argmax()) for row in expected[num_prompt - 1 : -1].numpy()
+    ]
+    return error, sum(a == b for a, b in zip(drawn, outcome.token_ids, strict=True))
 
 
 def prompt_logits(files: ModelFiles, ids: tuple[int, ...]) -> torch.Tensor:
